@@ -30,7 +30,7 @@ pub(crate) use copy_options::{CopyOptions, paths_file};
 pub(crate) use definition::definition;
 pub(crate) use filters::Filters;
 pub(crate) use find::{EntryKind, Find, with_two_dashes};
-pub(crate) use foreign::explain_foreign;
+pub(crate) use foreign::{explain_foreign, without_misleading_tip};
 pub(crate) use limit::Limit;
 pub(crate) use listing::{List, Space, Usage};
 pub(crate) use probe::Probe;

@@ -53,21 +53,22 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the command line `arguments` (the name of the program first) and returns the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments = args::with_two_dashes(arguments);
+    let arguments: Vec<_> = args::with_two_dashes(arguments).collect();
     let command = args::without_empty_variables(args::definition());
-    let parsed = command.try_get_matches_from(arguments).and_then(|matches| {
+    let parsed = command.try_get_matches_from(&arguments).and_then(|matches| {
         failure::set_command(matches.subcommand_name());
         Cli::from_arg_matches(&matches)
     });
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
+            let exit_code = u8::try_from(error.exit_code()).unwrap_or(2);
             // clap prints help and version on the standard output, with exit code 0.
-            match args::explain_foreign(&error) {
+            match args::explain_foreign(&error, &arguments) {
                 Some(explanation) => complain(explanation),
-                None => drop(error.print()),
+                None => drop(args::without_misleading_tip(error).print()),
             }
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            return ExitCode::from(exit_code);
         }
     };
     start_tracing(cli.remote.verbose);

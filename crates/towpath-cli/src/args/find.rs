@@ -6,6 +6,8 @@ use clap::{Args, ValueEnum};
 use globset::{Glob, GlobMatcher};
 use towpath_proto::units::ByteSize;
 
+use super::foreign::is_foreign_predicate;
+
 /// Predicates that may be written with one dash, as for the Unix `find`.
 const SINGLE_DASHED: [&str; 7] = ["name", "iname", "type", "size", "maxdepth", "print", "print0"];
 
@@ -118,7 +120,8 @@ pub(crate) fn with_two_dashes(arguments: impl Iterator<Item = OsString>) -> impl
     arguments.map(move |word| {
         is_find |= word == "find";
         let predicate = word.to_str().and_then(|word| word.strip_prefix('-'));
-        match predicate.filter(|predicate| is_find && SINGLE_DASHED.contains(predicate)) {
+        let is_predicate = |name: &&str| SINGLE_DASHED.contains(name) || is_foreign_predicate(&format!("-{name}"));
+        match predicate.filter(|name| is_find && is_predicate(name)) {
             Some(predicate) => format!("--{predicate}").into(),
             None => word,
         }

@@ -1,4 +1,7 @@
-//! Options and commands of other programs, and what replaces them: `rclone copy --transfers 8` is `towpath cp --files 8`.
+//! Options and commands of other programs, and what replaces them: `rclone copy --transfers 8` is `towpath sync --files
+//! 8`. [Coming from other programs](../../../../docs/reference/coming-from.md) has the same replacements.
+
+use std::{ffi::OsString, path::Path};
 
 use clap::{
     Error,
@@ -11,7 +14,7 @@ struct Foreign {
     name: &'static str,
     /// The programs.
     programs: &'static str,
-    /// What to do instead, with options of `command` or of a command that it names as `towpath COMMAND`.
+    /// What to do instead, with options of the same command or of a command that it names as `towpath COMMAND`.
     advice: &'static str,
 }
 
@@ -19,191 +22,269 @@ const fn row(name: &'static str, programs: &'static str, advice: &'static str) -
     Foreign { name, programs, advice }
 }
 
-const MEASURED: &str = "not needed: the number of connections and the window are determined by measurement";
-const RETRIED: &str = "not needed: lost connections are retried; --failed-to FILE and --retry-from FILE retry the rest";
+const ARCHIVE: &str = "use -r; times and modes are always kept, and links are followed";
+const ARGUMENTS: &str = "not needed: pass the sources as arguments, as with xargs";
 const COMPLETE: &str = "not needed: a file becomes visible only when it is complete and compared";
+const LIMIT: &str = "use --limit RATE, as in --limit 25MB/s";
+const LINKS: &str = "not needed: links are followed";
+const MEASURED: &str = "not needed: the number of connections and the window are determined by measurement";
 const PROGRESS: &str = "not needed: progress is shown on a terminal; --events FILE writes it for programs, -q hides it";
+const QUIET: &str = "use -q; progress is shown on a terminal only";
+const RETRIED: &str = "not needed: lost connections are retried; --failed-to FILE and --retry-from FILE retry the rest";
+const UNSUPPORTED: &str = "not available: set it in the storage";
 const VERBOSE: &str = "use -v, -vv or -vvv";
-const UNSUPPORTED: &str = "towpath cannot set it; set it in the storage";
 
-/// The options of `cp` and `sync`, unless the advice names another command.
-const OPTIONS: [Foreign; 72] = [
-    row(
-        "--abort-on-failure",
-        "gfal-copy",
-        "not available: the other files are copied, and the exit code shows failures",
-    ),
+/// Tables of options, each with the commands of towpath where they are expected.
+const OPTIONS: [(&[&str], &[Foreign]); 8] = [
+    (&["cp", "sync"], COPY),
+    (&["cp"], CP),
+    (&["sync"], SYNC),
+    (&["ls"], LS),
+    (&["find"], FIND),
+    (&["du"], DU),
+    (&["rm"], RM),
+    (&["cp", "sync", "ls", "find", "du", "stat", "cat", "sum", "mkdir", "rmdir", "mv", "rm", "df", "ping"], REMOTE),
+];
+
+/// Options of `cp` and `sync`.
+const COPY: &[Foreign] = &[
     row("--acl", "aws", UNSUPPORTED),
     row("--buffer-size", "rclone", MEASURED),
-    row("--bwlimit", "rclone", "use --limit RATE, as in --limit 25MB/s"),
+    row("--bwlimit", "rclone", LIMIT),
     row("--checkers", "rclone", "not needed: listings and comparisons run concurrently"),
-    row("--checksum-mode", "gfal-copy", "not needed: --checksum ALGORITHM compares both ends"),
-    row("--continue", "xrdcp", "use --skip-existing; large files are resumed"),
-    row("--copy-links", "rclone", "not needed: links are followed"),
-    row("--copy-mode", "gfal-copy", "use --third-party auto, only or never"),
-    row("--debug", "xrdcp, aws", VERBOSE),
+    row("--copy-links", "rclone", LINKS),
     row("--delete-after", "rclone", "use towpath sync --delete, which deletes at the end"),
     row("--delete-before", "rclone", "use towpath sync --delete, which deletes at the end"),
     row("--delete-during", "rclone", "use towpath sync --delete, which deletes at the end"),
     row("--delete-excluded", "rclone", "not available: excluded files are never deleted"),
     row("--dryrun", "aws", "use --dry-run"),
-    row("--dynamic-src", "xrdcp", "not needed: a file of unknown length is read to its end"),
-    row("--endpoint-url", "aws", "use --s3-endpoint URL"),
     row("--exact-timestamps", "aws", "use towpath sync --compare time"),
     row("--fast-list", "rclone", "not needed: large directories are listed in parts"),
-    row("--files-from", "rclone", "pass the sources as arguments, as with xargs"),
     row("--filter", "rclone", "use --include PATTERN and --exclude PATTERN, in the order in which they decide"),
-    row("--follow-symlinks", "aws", "not needed: links are followed"),
-    row("--from-file", "gfal-copy", "pass the sources as arguments, as with xargs"),
-    row("--ignore-existing", "rclone", "use --skip-existing"),
-    row("--immutable", "rclone", "not needed: existing files are replaced only with -f or -u"),
-    row("--infiles", "xrdcp", "pass the sources as arguments, as with xargs"),
-    row("--just-copy", "gfal-copy", "not available: sizes and known digests are always compared"),
-    row("--log-level", "rclone", VERBOSE),
+    row("--follow-symlinks", "aws", LINKS),
+    row("--links", "rclone", "not available: links are followed"),
     row("--max-age", "rclone", "use towpath find --newer-than TIME, and pass the paths with xargs"),
     row("--min-age", "rclone", "use towpath find --older-than TIME, and pass the paths with xargs"),
     row("--multi-thread-streams", "rclone", MEASURED),
-    row("--nbstreams", "gfal-copy", MEASURED),
-    row("--no-delegation", "gfal-copy", "not needed: a third-party copy happens only with --third-party"),
     row("--no-follow-symlinks", "aws", "not available: links are followed; --exclude PATTERN omits them"),
     row("--no-progress", "aws", "use -q"),
-    row("--no-sign-request", "aws", "set AWS_SKIP_SIGNATURE=true in the environment"),
-    row("--no-traverse", "rclone", "not needed: without --skip-existing or -u the destination is not listed"),
-    row("--nopbar", "xrdcp", "use -q; progress is shown on a terminal only"),
     row("--only-show-errors", "aws", "use -q"),
-    row("--parallel", "xrdcp", "use --files N; the default fills the path"),
-    row("--posc", "xrdcp", COMPLETE),
-    row("--profile", "aws", "set AWS_PROFILE in the environment"),
     row("--progress", "rclone, aws", PROGRESS),
-    row("--region", "aws", "use --s3-region NAME"),
+    row("--s3-chunk-size", "rclone", MEASURED),
+    row("--s3-no-check-bucket", "rclone", "not needed: buckets are created by towpath mkdir only"),
+    row("--s3-upload-concurrency", "rclone", MEASURED),
+    row("--size-only", "rclone, aws", "use towpath sync --compare size"),
+    row("--sse", "aws", UNSUPPORTED),
+    row("--stats", "rclone", PROGRESS),
+    row("--storage-class", "aws", UNSUPPORTED),
+    row("--transfers", "rclone", "use --files N; the default fills the path"),
+    row("-P", "rclone, xrdcp", "not needed: progress is shown on a terminal, and only complete files become visible"),
+    row("-c", "rclone", "use towpath sync --compare digest"),
+];
+
+/// Options of `cp`.
+const CP: &[Foreign] = &[
+    row(
+        "--abort-on-failure",
+        "gfal-copy",
+        "not available: the other files are copied, and the exit code shows failures",
+    ),
+    row("--archive", "cp", ARCHIVE),
+    row("--checksum-mode", "gfal-copy", "not needed: --checksum ALGORITHM compares both ends"),
+    row("--continue", "xrdcp", "use --skip-existing; large files are resumed"),
+    row("--copy-mode", "gfal-copy", "use --third-party auto, only or never"),
+    row("--dynamic-src", "xrdcp", "not needed: a file of unknown length is read to its end"),
+    row("--files-from", "rclone", ARGUMENTS),
+    row("--from-file", "gfal-copy", ARGUMENTS),
+    row("--ignore-existing", "rclone", "use --skip-existing"),
+    row("--immutable", "rclone", "not needed: existing files are replaced only with -f or -u"),
+    row("--infiles", "xrdcp", ARGUMENTS),
+    row("--just-copy", "gfal-copy", "not available: sizes and known digests are always compared"),
+    row("--nbstreams", "gfal-copy", MEASURED),
+    row("--no-delegation", "gfal-copy", "not needed: a third-party copy happens only with --third-party"),
+    row("--no-traverse", "rclone", "not needed: without --skip-existing or -u the destination is not listed"),
+    row("--nopbar", "xrdcp", QUIET),
+    row("--parallel", "xrdcp", "use --files N; the default fills the path"),
+    row("--parent", "gfal-copy", "not needed: missing parent directories are created"),
+    row("--posc", "xrdcp", COMPLETE),
     row("--retries", "rclone", RETRIED),
     row("--retry", "xrdcp", RETRIED),
     row("--retry-policy", "xrdcp", RETRIED),
     row("--rm-bad-cksum", "xrdcp", COMPLETE),
-    row("--s3-chunk-size", "rclone", MEASURED),
-    row("--s3-no-check-bucket", "rclone", "not needed: buckets are created by towpath mkdir only"),
-    row("--s3-upload-concurrency", "rclone", MEASURED),
-    row("--silent", "xrdcp", "use -q"),
-    row("--size-only", "rclone, aws", "use towpath sync --compare size"),
+    row("--silent", "xrdcp", QUIET),
     row("--sources", "xrdcp", "use --source PLACE for each additional source"),
-    row("--sse", "aws", UNSUPPORTED),
-    row("--stats", "rclone", PROGRESS),
-    row("--storage-class", "aws", UNSUPPORTED),
     row("--streams", "xrdcp", MEASURED),
-    row("--summarize", "aws", "use towpath du -s"),
     row("--tcp-buffersize", "gfal-copy", MEASURED),
-    row("--timeout", "gfal-copy, rclone", "not needed: a stalled request fails with the name of the server"),
-    row("--transfers", "rclone", "use --files N; the default fills the path"),
-    row("--xrate", "xrdcp", "use --limit RATE, as in --limit 25MB/s"),
+    row("--xrate", "xrdcp", LIMIT),
     row("--zip", "xrdcp", "write ?xrdcl.unzip=NAME after the URL of the archive"),
-    row("-I", "xrdcp", "pass the sources as arguments, as with xargs"),
+    row("-C", "xrdcp", "use --checksum ALGORITHM"),
+    row("-I", "xrdcp", ARGUMENTS),
     row("-K", "gfal-copy", "use --checksum ALGORITHM"),
-    row("-N", "xrdcp", "use -q; progress is shown on a terminal only"),
-    row("-P", "rclone, xrdcp", "not needed: progress is shown on a terminal, and only complete files become visible"),
+    row("-L", "cp", LINKS),
+    row("-N", "xrdcp", QUIET),
     row("-S", "xrdcp", MEASURED),
-    row("-X", "xrdcp", "use --limit RATE, as in --limit 25MB/s"),
+    row("-X", "xrdcp", LIMIT),
+    row("-a", "cp", ARCHIVE),
+    row("-d", "xrdcp", VERBOSE),
+    row("-i", "cp", "not needed: existing files are replaced only with -f or -u"),
+    row("-s", "xrdcp", QUIET),
     row("-y", "xrdcp", "use --source PLACE for each additional source"),
     row("-z", "xrdcp", "write ?xrdcl.unzip=NAME after the URL of the archive"),
 ];
 
-/// The commands.
-const COMMANDS: [Foreign; 24] = [
-    row("check", "rclone", "use towpath sync --dry-run"),
-    row("checksum", "xrdfs", "use towpath sum"),
-    row("copy", "rclone", "use towpath cp -r"),
-    row("copyto", "rclone", "use towpath cp -T"),
-    row("copyurl", "rclone", "use towpath cp"),
-    row("delete", "rclone", "use towpath rm"),
-    row("hashsum", "rclone", "use towpath sum -a ALGORITHM"),
-    row("lsd", "rclone", "use towpath ls"),
-    row("lsf", "rclone", "use towpath find"),
-    row("lsjson", "rclone", "use towpath ls --json"),
-    row("lsl", "rclone", "use towpath find --type f --json"),
-    row("mb", "aws", "use towpath mkdir"),
-    row("md5sum", "rclone", "use towpath sum -a md5"),
-    row("move", "rclone", "use towpath mv in one storage, else towpath cp -r and then towpath rm -r"),
-    row("moveto", "rclone", "use towpath mv in one storage, else towpath cp -T and then towpath rm"),
-    row("purge", "rclone", "use towpath rm -r"),
-    row("query", "xrdfs", "use towpath sum, towpath df or towpath stat"),
-    row("rb", "aws", "not available: a bucket is removed with the tools of its storage"),
-    row("rcat", "rclone", "use towpath cp - DESTINATION"),
-    row("rmdirs", "rclone", "use towpath find --type d, and towpath rmdir for each, innermost first"),
-    row("s3", "aws", "use towpath cp, towpath sync, towpath ls or towpath rm, without s3 before the command"),
-    row("sha256sum", "rclone", "use towpath sum -a sha256"),
-    row("size", "rclone", "use towpath du -s"),
-    row("tree", "rclone", "use towpath ls -R"),
+/// Options of `sync`.
+const SYNC: &[Foreign] = &[
+    row("--archive", "rsync", "not needed: trees, times and modes are always kept; links are followed"),
+    row("--ignore-existing", "rclone, rsync", "use towpath cp -r -T --skip-existing"),
+    row("--recursive", "rsync", "not needed: trees are always complete"),
+    row("--retries", "rclone", "not needed: lost connections are retried, and the same command continues"),
+    row("--update", "rclone, rsync", "use towpath cp -r -T -u"),
+    row("-a", "rsync", "not needed: trees, times and modes are always kept; links are followed"),
+    row("-r", "rsync", "not needed: trees are always complete"),
+    row("-u", "rclone, rsync", "use towpath cp -r -T -u"),
+    row("-z", "rsync", "not available: data are not compressed on the way"),
 ];
 
-/// Returns the explanation of an error by an option or a command of another program.
-pub(crate) fn explain_foreign(error: &Error) -> Option<String> {
-    let (rows, what, kind) = match (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidSubcommand)) {
-        (Some(ContextValue::String(name)), _) => (&OPTIONS[..], name, "option"),
-        (_, Some(ContextValue::String(name))) => (&COMMANDS[..], name, "command"),
+/// Options of `ls`.
+const LS: &[Foreign] = &[
+    row("--color", "ls", "not available"),
+    row("--max-depth", "rclone", "use towpath find --max-depth N"),
+    row("--summarize", "aws", "use towpath du -s"),
+    row("-1", "ls", "not needed: each line has one name"),
+    row("-H", "gfal-ls", "use -h"),
+    row("-d", "ls", "use towpath stat"),
+];
+
+/// Options of `find`, with one dash.
+const FIND: &[Foreign] = &[
+    row("-delete", "find", "use -0, then xargs -0 towpath rm"),
+    row("-exec", "find", "use -0, and pass the paths with xargs -0"),
+    row("-ls", "find", "use --json"),
+    row("-mindepth", "find", "not available"),
+    row("-mmin", "find", "use --newer-than 30min for -30, --older-than 30min for +30"),
+    row("-mtime", "find", "use --newer-than 7d for -7, --older-than 7d for +7"),
+    row("-newer", "find", "use --newer-than TIME"),
+    row("-path", "find", "use --name GLOB, or a URL with a pattern"),
+    row("-printf", "find", "use --json"),
+    row("-regex", "find", "use --name GLOB"),
+];
+
+/// Options of `du`.
+const DU: &[Foreign] = &[
+    row("-a", "du", "use towpath find --type f --json"),
+    row("-b", "du", "use --bytes"),
+    row("-c", "du", "not available"),
+    row("-k", "du", "use --bytes or -h"),
+];
+
+/// Options of `rm`.
+const RM: &[Foreign] = &[
+    row("--dry-run", "rclone", "not available: towpath find prints the paths of a tree"),
+    row("--dryrun", "aws", "not available: towpath find prints the paths of a tree"),
+    row("--exclude", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm"),
+    row("--include", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm"),
+    row("-d", "rm", "use towpath rmdir"),
+    row("-i", "rm", "not available: towpath find prints the paths of a tree"),
+];
+
+/// Options of all commands that access storages.
+const REMOTE: &[Foreign] = &[
+    row("--ca-bundle", "aws", "use --ca-file PATH"),
+    row("--debug", "xrdcp, aws", VERBOSE),
+    row("--endpoint-url", "aws", "use --s3-endpoint URL"),
+    row("--log-level", "rclone", VERBOSE),
+    row("--no-check-certificate", "rclone", "use --insecure, which withholds tokens and passwords"),
+    row("--no-sign-request", "aws", "set AWS_SKIP_SIGNATURE=true in the environment"),
+    row("--no-verify-ssl", "aws", "use --insecure, which withholds tokens and passwords"),
+    row("--profile", "aws", "set AWS_PROFILE in the environment"),
+    row("--region", "aws", "use --s3-region NAME"),
+    row("--timeout", "gfal-copy, rclone", "use --wait TIME"),
+];
+
+/// The commands.
+const COMMANDS: &[Foreign] = &[
+    row("about", "rclone", "use towpath df"),
+    row("bisync", "rclone", "not available: towpath sync has one direction"),
+    row("check", "rclone", "use towpath sync -n --delete --compare digest, which prints the differences"),
+    row("checksum", "xrdfs", "use towpath sum"),
+    row("chmod", "xrdfs, gfal", "not available: copies have the modes of their sources"),
+    row("copy", "rclone", "use towpath sync, without --delete, or towpath cp"),
+    row("copyto", "rclone", "use towpath sync, without --delete, or towpath cp"),
+    row("copyurl", "rclone", "use towpath cp"),
+    row(
+        "delete",
+        "rclone",
+        "not available: it removes files and keeps directories; towpath find --type f prints the files",
+    ),
+    row("deletefile", "rclone", "use towpath rm"),
+    row("hashsum", "rclone", "use towpath sum -a ALGORITHM"),
+    row("locate", "xrdfs", "not available"),
+    row("lsd", "rclone", "use towpath find --type d --max-depth 1"),
+    row("lsf", "rclone", "use towpath ls"),
+    row("lsjson", "rclone", "use towpath ls --json"),
+    row("lsl", "rclone", "use towpath ls -lR"),
+    row("mb", "aws", "use towpath mkdir"),
+    row("md5sum", "rclone", "use towpath sum -a md5"),
+    row("mount", "rclone", "not available"),
+    row("move", "rclone", "use towpath mv in one storage, else towpath sync and, if it succeeds, towpath rm -r"),
+    row("moveto", "rclone", "use towpath mv in one storage, else towpath sync and, if it succeeds, towpath rm -r"),
+    row("ncdu", "rclone", "use towpath du"),
+    row("prepare", "xrdfs", "not available"),
+    row("presign", "aws", "not available"),
+    row("purge", "rclone", "use towpath rm -r"),
+    row("query", "xrdfs", "use towpath sum or towpath df"),
+    row("rb", "aws", "not available: a bucket is removed with the tools of its storage"),
+    row("rcat", "rclone", "use towpath cp - DESTINATION"),
+    row("rename", "gfal", "use towpath mv"),
+    row("rmdirs", "rclone", "use towpath find --type d, and towpath rmdir for each, innermost first"),
+    row("rsync", "rsync", "use towpath sync"),
+    row("s3", "aws", "use towpath cp, towpath sync, towpath ls or towpath rm, without s3 before the command"),
+    row("save", "gfal", "use towpath cp - DESTINATION"),
+    row("sha1sum", "rclone", "use towpath sum -a sha1"),
+    row("sha256sum", "rclone", "use towpath sum -a sha256"),
+    row("size", "rclone", "use towpath du -s"),
+    row("spaceinfo", "xrdfs", "use towpath df"),
+    row("tree", "rclone", "use towpath ls -R"),
+    row("truncate", "xrdfs", "not available"),
+];
+
+/// Returns the explanation of an error by an option or a command of another program in the command line `words`.
+pub(crate) fn explain_foreign(error: &Error, words: &[OsString]) -> Option<String> {
+    let (row, kind) = match (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidSubcommand)) {
+        (Some(ContextValue::String(option)), _) => (option_of(words, option)?, "option"),
+        (_, Some(ContextValue::String(name))) => (COMMANDS.iter().find(|row| row.name == name)?, "command"),
         _ => return None,
     };
-    let name = what.split('=').next().unwrap_or_default();
-    let Foreign { programs, advice, .. } = rows.iter().find(|row| row.name == name)?;
+    let Foreign { name, programs, advice } = row;
     Some(format!("no {kind} {name} (of {programs}): {advice}\nTry `towpath --help`."))
 }
 
-#[cfg(test)]
-mod tests {
-    use clap::Command;
-
-    use super::*;
-    use crate::args::definition;
-
-    /// Returns whether a command has the option `word`, such as `--files` or `-r`.
-    fn has_option(command: &Command, word: &str) -> bool {
-        command.get_arguments().any(|arg| match word.strip_prefix("--") {
-            Some(long) => arg.get_long() == Some(long),
-            None => word.chars().nth(1) == arg.get_short(),
-        })
-    }
-
-    #[test]
-    fn every_named_replacement_exists() {
-        let mut definition = definition();
-        definition.build();
-        let find = |name: &str| definition.find_subcommand(name).unwrap_or_else(|| panic!("no command {name}"));
-        for Foreign { name, advice, .. } in OPTIONS.iter().chain(&COMMANDS) {
-            let words: Vec<_> = advice.split([' ', ',', ';', ':']).collect();
-            let mut commands = vec!["cp", "sync"];
-            for (index, word) in words.iter().enumerate() {
-                if *word == "towpath" && words[index + 1] != "cannot" {
-                    commands = vec![words[index + 1]];
-                    find(words[index + 1]);
-                }
-                if word.len() > 1 && word.starts_with('-') {
-                    // -vv repeats an option.
-                    let word = if word.starts_with("--") { word } else { &word[..2] };
-                    assert!(commands.iter().any(|name| has_option(find(name), word)), "{name}: {word}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn no_foreign_name_is_an_own_one() {
-        let mut definition = definition();
-        definition.build();
-        for Foreign { name, .. } in &OPTIONS {
-            let is_own = ["cp", "sync"].map(|command| has_option(definition.find_subcommand(command).unwrap(), name));
-            assert!(is_own.iter().all(|is_own| !is_own), "{name}");
-        }
-        assert!(COMMANDS.iter().all(|row| definition.find_subcommand(row.name).is_none()));
-        assert!(OPTIONS.is_sorted_by_key(|row| row.name) && COMMANDS.is_sorted_by_key(|row| row.name));
-    }
-
-    #[test]
-    fn foreign_words_are_explained() {
-        let explain = |line: &str| explain_foreign(&definition().try_get_matches_from(line.split(' ')).unwrap_err());
-        let explanation = explain("towpath cp -r --transfers 8 a b").unwrap();
-        assert!(explanation.starts_with("no option --transfers (of rclone): use --files N"), "{explanation}");
-        for line in ["towpath cp -S 4 a b", "towpath sync --size-only a b", "towpath cp --parallel=4 a b"] {
-            assert!(explain(line).unwrap().starts_with("no option -"), "{line}");
-        }
-        assert!(explain("towpath copy a b").unwrap().contains("use towpath cp -r"));
-        assert!(explain("towpath cp --unknown a b").is_none() && explain("towpath cp").is_none());
-    }
+/// Returns the row of an option of the command in `words`.
+fn option_of(words: &[OsString], option: &str) -> Option<&'static Foreign> {
+    let has_command = |commands: &[&str], word: &OsString| commands.iter().any(|command| word == command);
+    let command = words.iter().find(|word| has_command(OPTIONS[OPTIONS.len() - 1].0, word))?;
+    let name = option.split('=').next().unwrap_or_default();
+    let rows = OPTIONS.iter().filter(|(commands, _)| has_command(commands, command)).flat_map(|(_, rows)| *rows);
+    // Predicates of `find` were given a second dash.
+    rows.into_iter().find(|row| row.name == name || (row.name.len() > 2 && name.strip_prefix('-') == Some(row.name)))
 }
+
+/// Returns whether `word` is a predicate of the Unix `find` that towpath does not have.
+pub(super) fn is_foreign_predicate(word: &str) -> bool {
+    FIND.iter().any(|row| row.name == word)
+}
+
+/// Removes the tip to write `-- --option`, unless a file has this name.
+pub(crate) fn without_misleading_tip(mut error: Error) -> Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
+    if !Path::new(word).exists()
+        && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
+    {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests;
