@@ -3,7 +3,8 @@
 //!
 //! A list has one JSON object per line, `{"from": LOCATION, "to": LOCATION, "error": "NotFound", "message": "..."}`. A
 //! location is `{"at": "root://host/", "path": "/a"}`, without `at` on this machine; a path that is not UTF-8 is
-//! replaced by `path_hex`. Text after `?` in a URL is omitted, because it may be a secret.
+//! replaced by `path_hex`. Text after `?` in a URL and its password are omitted, because they may be secret; the user
+//! is kept, so that a retry finds the password in `~/.netrc`.
 //!
 //! An entry found in a tree has `root`, the directory at which filters start. A file with several sources has
 //! `sources`, with `from` as the first, and its known properties: `size` in bytes and `digests`,
@@ -266,7 +267,7 @@ impl FailureEntry {
 
 impl ListedLocation {
     fn of(location: &StoreLocation) -> Self {
-        let (at, as_nobody) = (location.at().to_owned(), location.caller.is_nobody);
+        let (at, as_nobody) = (location.at_with_user(), location.caller.is_nobody);
         match std::str::from_utf8(location.path.as_bytes()) {
             Ok(path) => Self { at, path: Some(path.to_owned()), path_hex: None, as_nobody },
             Err(_) => {

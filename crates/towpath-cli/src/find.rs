@@ -124,9 +124,9 @@ impl<W: Write> Search<'_, W> {
             self.failed.print(&self.root.locate(error.at(path)));
             return Ok(());
         };
-        // Text after `?` may be a secret.
-        let is_remote = self.root.is_remote();
-        let argument = if is_remote { OsString::from(shown(&argument)) } else { argument };
+        // Other commands need the user of a URL; on a screen it may be a secret.
+        let is_on_screen = self.root.is_remote() && self.is_terminal;
+        let argument = if is_on_screen { OsString::from(shown(&argument)) } else { argument };
         let out = &mut self.out;
         if self.arguments.json {
             let described = PathDescription::new(argument.to_string_lossy().into_owned(), metadata);

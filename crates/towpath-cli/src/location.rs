@@ -203,11 +203,11 @@ impl StoreResolver {
     }
 }
 
-/// Returns the argument that names `path`, a path below `root`, which was typed as `typed`. `None` if a URL cannot
-/// represent it.
+/// Returns the argument that names `path`, a path below `root`, which was typed as `typed`: a URL without its password
+/// and query. `None` if a URL cannot represent it.
 pub(crate) fn argument_of(typed: &OsStr, root: &StorePath, path: &StorePath) -> Option<OsString> {
     match Location::from_argument(typed).ok()? {
-        Location::Remote(url) => Some(url.with_path(path.as_bytes()).ok()?.expose().into()),
+        Location::Remote(url) => Some(url.with_path(path.as_bytes()).ok()?.without_secrets().into()),
         Location::Local(local) => {
             let below = path.components().skip(root.components().count()).map(OsStr::from_bytes);
             Some(below.fold(local, |path, name| path.join(name)).into())
@@ -277,6 +277,9 @@ mod tests {
         let location = |text: &str| resolver().location(OsStr::new(text)).unwrap();
         let (of_user, of_nobody) = (location("root://alice@host//f"), location("https://host/f"));
         assert_eq!((of_user.at(), of_nobody.at()), ("root://alice@host/", "https://host"));
+        let of_http_user = location("https://alice:hush@host/f");
+        assert_eq!((of_http_user.at(), of_http_user.at_with_user().as_str()), ("https://host", "https://alice@host"));
+        assert_eq!((of_user.at_with_user(), of_nobody.at_with_user().as_str()), (of_user.at().into(), "https://host"));
         assert_eq!(location(&format!("{}/", of_user.at())).at(), of_user.at());
     }
 

@@ -70,9 +70,9 @@ async fn of_tree(arguments: &Usage, typed: &OsString, root: &StoreLocation) -> R
     let sums = sum(root, max_depth, &mut failed).await?;
     let top = shown(typed);
     for (path, sum) in sums {
-        let name = path
-            .iter()
-            .fold(top.trim_end_matches('/').to_owned(), |parent, name| format!("{parent}/{}", Printable(name)));
+        let name = path.iter().fold(top.strip_suffix('/').unwrap_or(&top).to_owned(), |parent, name| {
+            format!("{parent}/{}", Printable(name))
+        });
         let name = if path.is_empty() { top.clone() } else { name };
         print(arguments, &name, sum, if path.is_empty() { failed.count } else { 0 })?;
     }

@@ -95,6 +95,16 @@ impl StoreLocation {
         &self.prefix
     }
 
+    /// Returns [`Self::at`] with the user of an HTTP URL, for arguments and lists that are read again. Messages omit that
+    /// user, because people also write tokens in its place. The password is never included.
+    pub fn at_with_user(&self) -> String {
+        let user = self.url.as_ref().and_then(|url| url.user());
+        match (user, self.prefix.split_once("://")) {
+            (Some(user), Some((scheme, rest))) if !rest.contains('@') => format!("{scheme}://{user}@{rest}"),
+            _ => self.prefix.to_string(),
+        }
+    }
+
     /// Adds this location to an error without a path, or with the same path.
     pub fn locate(&self, error: Error) -> Error {
         let error = error.at(&self.path);

@@ -70,7 +70,7 @@ impl RemoteStores {
         };
         drop(stores);
         let separator = if family == Family::Xrootd { "/" } else { "" };
-        // Over HTTP the user is not a login, and may be a secret.
+        // Over HTTP people also write a token in place of the user: it is omitted in messages.
         let user = url.user().filter(|_| family == Family::Xrootd);
         let user = user.map(|user| format!("{user}@")).unwrap_or_default();
         let prefix = format!("{}://{user}{}{separator}", url.scheme().name(), url.authority());

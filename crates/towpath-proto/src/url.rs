@@ -506,6 +506,11 @@ impl Url {
         (Self { query, ..self.clone() }, taken.into_iter().map(decoded).collect())
     }
 
+    /// Returns the URL with its user, but without password and query, as an argument for other commands.
+    pub fn without_secrets(&self) -> String {
+        self.written(None, None)
+    }
+
     /// Returns the endpoint to connect to.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
