@@ -7,7 +7,7 @@ mod streams;
 use std::{
     io::Write as _,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -103,6 +103,10 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
     let request = arguments::read(arguments, resolver).await?;
     let mover = Mover::new(options.mover_options(overwrite, skip_policy(arguments), resolver), reporter.observer());
     let mut total = Total { failures: FailureList::new(options.failed_to.as_deref())?, ..Total::default() };
+    match &request {
+        arguments::Request::Files(_, is_exact) => resumption.set_files(arguments, *is_exact),
+        arguments::Request::ToStream(..) | arguments::Request::FromStream(..) => resumption.set(Resume::Never),
+    }
     match request {
         arguments::Request::ToStream(from, to) => {
             let copying = streams::to_stream(&mover, &from, &to, arguments.force);
@@ -111,8 +115,7 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
         arguments::Request::FromStream(from, to) => {
             run_pipe(&mover, streams::from_stream(&mover, &from, &to), &mut reporter, &mut total).await?;
         }
-        arguments::Request::Files(source, is_exact) => {
-            resumption.set(arguments.recursive && is_exact);
+        arguments::Request::Files(source, _) => {
             let filter = arguments.filters.filter.clone();
             let trees = Trees { filter, umask: umask(), skip: skip_policy(arguments), dry_run: arguments.dry_run };
             if arguments.dry_run {
@@ -134,7 +137,7 @@ pub(crate) async fn run(arguments: &Copy, resolver: &StoreResolver, resumption: 
     reporter.end(|| summary(&total, seconds))?;
     report(arguments, &total, seconds)?;
     total.failures.finish(total.files + total.skipped, |list| match list {
-        Some(list) => retry_command(arguments, resolver, list),
+        Some(list) => Some(retry_command(arguments, resolver, list)),
         None => resumption.command(),
     })
 }
@@ -150,19 +153,48 @@ fn skip_policy(arguments: &Copy) -> SkipPolicy {
 
 /// The command that resumes an interrupted copy. Clones share information collected while the copy runs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Resumption(Arc<AtomicBool>);
+pub(crate) struct Resumption(Arc<Mutex<Resume>>);
+
+/// How an interrupted copy is resumed.
+#[derive(Debug, Clone)]
+enum Resume {
+    /// By the same command with additional options.
+    With(Vec<&'static str>),
+    /// Not at all: streams cannot be read or written again.
+    Never,
+}
+
+impl Default for Resume {
+    /// Before the first copy: by the same command.
+    fn default() -> Self {
+        Self::With(Vec::new())
+    }
+}
 
 impl Resumption {
-    /// Sets whether the destination is the name of the tree itself. It may exist by now, and must not be used as the
-    /// parent directory.
-    fn set(&self, is_exact: bool) {
-        self.0.store(is_exact, Relaxed);
+    /// Records that the copy is one of files. If the destination `is_exact`, the name of the copy itself, it may exist
+    /// by now, and must not be used as the parent directory.
+    fn set_files(&self, arguments: &Copy, is_exact: bool) {
+        let is_tree = arguments.recursive && is_exact;
+        // -u excludes --skip-existing, and skips files that were copied too.
+        let flags = [
+            ("--skip-existing", !arguments.skip_existing && !arguments.update),
+            ("-T", is_tree && !arguments.no_target_directory),
+        ];
+        let missing = flags.into_iter().filter(|(_, is_missing)| *is_missing).map(|(flag, _)| flag);
+        self.set(Resume::With(missing.collect()));
     }
 
-    /// Returns the command for a shell, or a description of it if it may contain a secret.
-    pub(crate) fn command(&self) -> String {
-        let flags: &[_] = if self.0.load(Relaxed) { &["--skip-existing", "-T"] } else { &["--skip-existing"] };
-        once_more(std::env::args_os(), flags)
+    fn set(&self, resume: Resume) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = resume;
+    }
+
+    /// Returns the command for a shell, or a description of it if it may contain a secret; `None` if there is none.
+    pub(crate) fn command(&self) -> Option<String> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Resume::With(flags) => Some(once_more(std::env::args_os(), flags)),
+            Resume::Never => None,
+        }
     }
 }
 

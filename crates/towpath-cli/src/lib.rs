@@ -128,7 +128,6 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     let resolver = StoreResolver::new(&cli.remote, requests);
     // `None` for commands that leave nothing incomplete.
     let resumed_by = match &command {
-        Command::Cp(copy) if copy.paths.iter().any(|path| path == "-") => Some(ResumeHint::Message("")),
         Command::Cp(_) => Some(ResumeHint::ByCopy),
         Command::Sync(_) => Some(ResumeHint::Message("; run the same command again to continue")),
         Command::Probe(_) => Some(ResumeHint::Message("; its scratch files were removed")),
@@ -146,7 +145,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     outcome.unwrap_or_else(|signal| {
         let consequence = match resumed_by {
             Some(_) if !is_clean => "; the destination does not respond: incomplete files may remain there".into(),
-            Some(ResumeHint::ByCopy) => format!("; to copy the rest, run {}", resumption.command()),
+            Some(ResumeHint::ByCopy) => {
+                resumption.command().map(|command| format!("; to copy the rest, run {command}")).unwrap_or_default()
+            }
             Some(ResumeHint::Message(message)) => message.into(),
             None => String::new(),
         };

@@ -108,7 +108,7 @@ pub(crate) async fn run(arguments: &Sync, resolver: &StoreResolver) -> Result<()
     }
     let others = total.files + output.counts.same.load(Relaxed);
     // The retry skips files that are the same by then.
-    total.failures.finish(others, |_| once_more(std::env::args_os(), &[])).and(may_delete)
+    total.failures.finish(others, |_| Some(once_more(std::env::args_os(), &[]))).and(may_delete)
 }
 
 /// Checks whether `extras` entries may be deleted.

@@ -98,6 +98,7 @@ fn without_a_list_the_command_that_is_told_copies_what_was_missing() {
     directory.put("s'/two", "content");
     for (line, told) in [
         ("cp -r s' t", r"towpath cp --skip-existing -r 's'\''' t"),
+        ("cp -ru s' t", r"towpath cp -ru 's'\''' t"),
         ("sync s' t/s'", r"towpath sync 's'\''' 't/s'\'''"),
     ] {
         directory.put("t/s'/one/in", "the way");

@@ -68,7 +68,8 @@ fn denying_server() -> (String, Arc<Mutex<Vec<String>>>) {
 async fn a_retry_has_the_user_of_the_first_attempt() {
     let directory = Directory::new();
     let (address, credentials) = denying_server();
-    directory.put("netrc", "machine 127.0.0.1 login bob password of-bob\nmachine 127.0.0.1 login alice password of-alice\n");
+    directory
+        .put("netrc", "machine 127.0.0.1 login bob password of-bob\nmachine 127.0.0.1 login alice password of-alice\n");
     let run = |line: &str| {
         let output = directory.command(line.split(' ')).env("NETRC", directory.host("netrc")).output().unwrap();
         std::mem::take(&mut *credentials.lock().unwrap());

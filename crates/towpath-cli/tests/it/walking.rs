@@ -193,6 +193,33 @@ fn the_command_told_after_an_interruption_finishes_that_copy() {
 }
 
 #[test]
+fn the_command_told_after_an_interruption_is_accepted_with_the_options_of_that_copy() {
+    let directory = Directory::new();
+    directory.put("s/large", &"x".repeat(8 << 20));
+    directory.put("s/d/small", "small");
+    for options in ["-r -u", "-ru", "-rT", "-r --skip-existing -T", "-r -f", "-r -u -T"] {
+        let line = format!("cp {options} --limit 20Mbit --events - s t");
+        let command = interrupted(&directory, &line).replace("--limit 20Mbit --events -", "--json");
+        let outcome = in_a_shell(&directory, &command).expect(0);
+        assert_eq!(directory.names("t"), ["d", "large"], "{options}: {command} {outcome:?}");
+        directory.run("rm -r t").expect(0);
+    }
+}
+
+#[test]
+fn a_copy_to_a_device_is_not_resumed() {
+    let directory = Directory::new();
+    directory.put("large", &"x".repeat(8 << 20));
+    let mut command = directory.command("cp --limit 20Mbit --events - large /dev/null".split(' '));
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert!(events.any(|event| event.unwrap().contains("\"event\":\"progress\"")));
+    kill_process(Pid::from_child(&process), Signal::INT).unwrap();
+    let outcome = Outcome::from(process.wait_with_output().unwrap()).expect(130);
+    assert!(outcome.stderr.ends_with("towpath: cp: interrupted\n"), "{outcome:?}");
+}
+
+#[test]
 fn exactly_this_name_is_what_the_copy_gets() {
     let directory = Directory::new();
     directory.put("s/a", "a");
