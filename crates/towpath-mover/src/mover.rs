@@ -223,7 +223,13 @@ impl Mover {
                 let name = ends.clone();
                 let read = move || paths::load(&file, &name, clock::unix_s());
                 if let Ok(Some(metrics)) = spawn_blocking(read).await {
-                    tracing::debug!(path = ends, ?metrics, "starting with the stored properties of the path");
+                    let paths::PathMetrics { connections, bytes_per_s } = metrics;
+                    tracing::debug!(
+                        path = ends,
+                        connections,
+                        bytes_per_s,
+                        "starting with stored properties of the path"
+                    );
                     self.context.flow_control.start_from(metrics);
                 }
             }

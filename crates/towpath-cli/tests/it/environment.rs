@@ -88,3 +88,25 @@ fn the_proxy_in_the_environment_is_used_for_http_only() {
         "{failed:?}"
     );
 }
+
+#[test]
+fn the_log_names_the_proxy_and_describes_failed_attempts() {
+    let directory = Directory::new();
+    let run = |line: &str| {
+        let mut command = directory.command(line.split(' '));
+        Outcome::from(command.env("http_proxy", "http://user:hush@127.0.0.1:1").output().unwrap()).expect(8)
+    };
+    let outcome = run("-v --wait 1s stat http://host.invalid/f");
+    let message = "requests to host.invalid:80 go through the proxy http://127.0.0.1:1 (http_proxy)";
+    assert_eq!(outcome.stderr.matches(message).count(), 1, "{outcome:?}");
+    assert!(!outcome.stderr.contains("hush"), "{outcome:?}");
+    for (url, words) in [
+        ("http://host.invalid/f", "attempt failed: not sent: the proxy http://127.0.0.1:1"),
+        ("root://127.0.0.1:1//f", "no final response: not sent: "),
+    ] {
+        let outcome = run(&format!("-vv --wait 1s stat {url}"));
+        assert!(outcome.stderr.contains(words), "{url}: {outcome:?}");
+        let debug_text = ["NotSent(", "Lost(", "Later(", "failure="];
+        assert!(debug_text.iter().all(|text| !outcome.stderr.contains(text)), "{url}: {outcome:?}");
+    }
+}

@@ -163,7 +163,13 @@ impl Pools {
         if pools.len() >= MAX_SERVERS && !pools.contains_key(endpoint) {
             pools.retain(|_, pool| Arc::strong_count(pool) > 1);
         }
-        let new = || Arc::new(Pool { endpoint: endpoint.clone(), idle: Mutex::default() });
+        let new = || {
+            // Invalid settings are the error of the first request.
+            if let Ok(Some(proxy)) = self.proxies.of(endpoint) {
+                tracing::info!("requests to {endpoint} go through {proxy}");
+            }
+            Arc::new(Pool { endpoint: endpoint.clone(), idle: Mutex::default() })
+        };
         Arc::clone(pools.entry(endpoint.clone()).or_insert_with(new))
     }
 

@@ -3,7 +3,7 @@
 //! A [`RetryState`] lasts for one request over all its attempts. It limits redirects, waits, lost connections and time,
 //! which a server or a network could otherwise repeat without end.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use towpath_store::{Backoff, Blame, Error, Fault, sys::clock::Instant};
 
@@ -40,6 +40,19 @@ impl Failure {
             Self::Later(error, when) => Self::Later(change(error), when),
             Self::Fatal(error) => Self::Fatal(change(error)),
             Self::Redirect(_) => self,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSent(error) => write!(f, "not sent: {error}"),
+            Self::Lost(error) => write!(f, "no complete response: {error}"),
+            Self::Later(error, None) => write!(f, "busy: {error}"),
+            Self::Later(error, Some(wait)) => write!(f, "busy, requests a wait of {} s: {error}", wait.as_secs()),
+            Self::Redirect(target) => write!(f, "redirect to {}", target.root()),
+            Self::Fatal(error) => write!(f, "{error}"),
         }
     }
 }

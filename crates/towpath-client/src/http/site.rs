@@ -278,7 +278,7 @@ impl Site {
             }
             failure => failure,
         };
-        tracing::debug!(to = ?retry_state.target(), ?failure, "attempt failed");
+        tracing::debug!(server = retry_state.target().root(), "attempt failed: {failure}");
         let answers = self.features.answers.certain();
         let why = match &failure {
             Failure::NotSent(error) | Failure::Lost(error) | Failure::Later(error, _) => error.to_string(),

@@ -234,7 +234,7 @@ async fn read_together(file: &RemoteFile, filling: &mut SpanBuffers) -> Result<(
             Ok(())
         }
         Err(VectorFailure::Lost(failure)) => {
-            tracing::debug!(?failure, "a multi-range response was interrupted");
+            tracing::debug!("a multi-range response was interrupted: {failure}");
             Ok(())
         }
     }

@@ -107,7 +107,10 @@ impl Authorities {
             Ok((found, skipped)) if skipped > 0 && is_named => {
                 tracing::warn!(path = %path.display(), found, skipped, "some files or certificates cannot be used");
             }
-            counts => tracing::debug!(path = %path.display(), ?counts, "loaded certificate authorities"),
+            Ok((found, skipped)) => {
+                tracing::debug!(path = %path.display(), found, skipped, "loaded certificate authorities");
+            }
+            Err(error) => tracing::debug!(path = %path.display(), %error, "no certificate authorities"),
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ mod writer;
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::Duration,
 };
@@ -43,7 +44,7 @@ use super::{
     session_setup::{SessionInfo, reserved},
     sink::Sink,
 };
-use crate::{WaitReporter, dial::ConnectionMonitor, options::MIN_PROGRESS_BYTES};
+use crate::{WaitReporter, dial::ConnectionMonitor, options::MIN_PROGRESS_BYTES, words::readable};
 
 pub(super) use dial::Dial;
 pub(super) use writer::Payload;
@@ -81,6 +82,25 @@ impl Failure {
     /// Returns whether the connection was lost, or never established.
     pub(super) fn is_loss(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::EarlyLoss(_) | Self::NotSent(_))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(ErrorReply { code, message, .. }) => {
+                write!(f, "the server responded with error {}: {}", code.0, readable(message))
+            }
+            Self::Redirect { to: Redirect::Host { host, port, .. }, .. } => write!(f, "redirect to {host}:{port}"),
+            Self::Redirect { to: Redirect::Url { .. }, .. } => f.write_str("redirect to a URL"),
+            Self::Wait { seconds } => write!(f, "the server requested a wait of {seconds} s"),
+            Self::TooEarly => f.write_str("the server requires credentials first"),
+            Self::Occupied => f.write_str("the connection is occupied by a listing"),
+            Self::EarlyLoss(error) => write!(f, "connection lost before the session was ready: {error}"),
+            Self::NotSent(error) => write!(f, "not sent: {error}"),
+            Self::Lost(error) => write!(f, "connection lost: {error}"),
+            Self::Fatal(error) => write!(f, "{error}"),
+        }
     }
 }
 

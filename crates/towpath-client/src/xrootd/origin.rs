@@ -84,7 +84,7 @@ impl Origin {
         site: &Site,
         failure: Failure,
     ) -> Result<()> {
-        tracing::debug!(server = retry_state.server().name(), ?failure, "no final response");
+        tracing::debug!(server = retry_state.server().name(), "no final response: {failure}");
         let why = match &failure {
             Failure::Wait { .. } => "requested a wait".to_owned(),
             Failure::Refused(_) => "is overloaded".to_owned(),

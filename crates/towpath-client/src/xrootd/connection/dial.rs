@@ -58,11 +58,11 @@ pub(super) async fn run(
         Ok((input, output, setup, tap)) => {
             // The tap lives until this call ends.
             let _ = shared.tap.set(Arc::downgrade(&tap));
-            serve(host, &shared, input, output, setup, queue).await
+            serve(host.clone(), &shared, input, output, setup, queue).await
         }
         Err(failure) => setup_failed(failure),
     };
-    tracing::debug!(?failure, "connection ended");
+    tracing::debug!(host, "connection ended: {failure}");
     shared.lose(&failure);
 }
 

@@ -33,7 +33,7 @@ impl Upload {
             };
             let other = failure.is_loss().then(|| self.streams.alive(Some(&stream.file))).flatten();
             let Some(other) = other else { return Err(self.error(&stream.file, failure)) };
-            tracing::debug!(path = %self.target.path, offset, ?failure, "resending a block over another connection");
+            tracing::debug!(path = %self.target.path, offset, "resending a block over another connection: {failure}");
             stream = self.stream_of(other, data.len());
         }
     }
