@@ -73,9 +73,15 @@ pub(crate) enum WithholdReason {
 /// Advice for a caller without credentials, where a server accepts tokens.
 pub(crate) const NO_TOKEN: &str = "no bearer token was found: set BEARER_TOKEN_FILE";
 
-/// Returns whether the message of a towpath server says that no credentials would help.
+/// Advice for a denied caller without a password, if the server accepts passwords only.
+pub(crate) const NO_PASSWORD: &str = "no password was found: add the user and the password to ~/.netrc";
+
+/// Returns whether the message of a towpath server says that no credentials would help, or over the XRootD protocol
+/// only those of another protocol.
 pub(crate) fn are_credentials_useless(message: &str) -> bool {
-    message.contains("accepts neither tokens nor passwords")
+    ["accepts neither tokens nor passwords", "log in with a password over https://"]
+        .iter()
+        .any(|text| message.contains(text))
 }
 
 /// The token of one client, with periodic lookups.
@@ -179,6 +185,12 @@ mod tests {
             let given = variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
             given.or_else(|| (name == "XDG_RUNTIME_DIR").then(|| runtime.clone()))
         })
+    }
+
+    #[test]
+    fn no_token_is_recommended_where_only_passwords_help() {
+        assert!(are_credentials_useless("anonymous callers may not create this: log in with a password over https://"));
+        assert!(!are_credentials_useless("anonymous callers may not create this: log in with a password"));
     }
 
     #[test]

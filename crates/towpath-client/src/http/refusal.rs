@@ -6,7 +6,7 @@ use towpath_store::{Blame, Error, Fault};
 
 use super::{response::HttpResponse, site::Credentials};
 use crate::{
-    token::{NO_TOKEN, WithholdReason, are_credentials_useless},
+    token::{NO_PASSWORD, NO_TOKEN, WithholdReason, are_credentials_useless},
     words::readable,
 };
 
@@ -93,14 +93,21 @@ fn advice(status: StatusCode, headers: &HeaderMap, credentials: &Credentials, me
         WithholdReason::Unencrypted => Some("credentials are not sent without encryption: use https://"),
         WithholdReason::Unverified => Some("credentials are not sent with --insecure: use --ca-file"),
         WithholdReason::Nobody => Some("no credentials were sent"),
-        WithholdReason::Missing => (status == StatusCode::UNAUTHORIZED && accepts_tokens(headers)).then_some(NO_TOKEN),
+        WithholdReason::Missing if status != StatusCode::UNAUTHORIZED => None,
+        WithholdReason::Missing => missing_credentials(headers),
     }
 }
 
-/// Returns whether the server accepts bearer tokens, according to the challenges in its response.
-fn accepts_tokens(headers: &HeaderMap) -> bool {
-    let is_bearer = |field: &str| field.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
-    headers.get_all(header::WWW_AUTHENTICATE).iter().any(|field| field.to_str().is_ok_and(is_bearer))
+/// Returns what to do about a request without the credentials that the server accepts.
+fn missing_credentials(headers: &HeaderMap) -> Option<&'static str> {
+    let remedies = [("bearer", NO_TOKEN), ("digest", NO_PASSWORD), ("basic", NO_PASSWORD)];
+    remedies.into_iter().find(|(scheme, _)| accepts(headers, scheme)).map(|(_, remedy)| remedy)
+}
+
+/// Returns whether the server accepts credentials of `scheme`, according to the challenges in its response.
+fn accepts(headers: &HeaderMap, scheme: &str) -> bool {
+    let is_of_scheme = |field: &str| field.get(..scheme.len()).is_some_and(|found| found.eq_ignore_ascii_case(scheme));
+    headers.get_all(header::WWW_AUTHENTICATE).iter().any(|field| field.to_str().is_ok_and(is_of_scheme))
 }
 
 /// Returns the error for a response 202 whose effect has not happened, or cannot be observed because of `unseen`. The
@@ -213,6 +220,19 @@ mod tests {
         assert_eq!(of("PUT", 507), Fault::NoSpace);
         assert_eq!(of("GET", 401), Fault::AuthenticationFailed);
         assert_eq!(of("GET", 202), Fault::Unavailable);
+    }
+
+    #[test]
+    fn the_missing_credentials_are_those_that_the_server_accepts() {
+        for (challenge, remedy) in [
+            ("Bearer realm=\"x\"", Some(NO_TOKEN)),
+            ("Basic realm=\"x\"", Some(NO_PASSWORD)),
+            ("digest realm=\"x\"", Some(NO_PASSWORD)),
+            ("Negotiate", None),
+        ] {
+            let headers = HeaderMap::from_iter([(header::WWW_AUTHENTICATE, challenge.parse().unwrap())]);
+            assert_eq!(missing_credentials(&headers), remedy, "{challenge}");
+        }
     }
 
     #[test]

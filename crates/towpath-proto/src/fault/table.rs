@@ -163,7 +163,7 @@ pub const TABLE: &[Row] = &[
           kind: Kind::Denied, retry: Retry::No, exit: Exit::Denied,
           xrootd: NOT_AUTHORIZED, xrootd_in: &[NOT_AUTHORIZED], http: 403, http_in: &[402, 403, 451],
           errno: EACCES, errno_in: &[EACCES, EPERM] },
-    Row { fault: Fault::AuthenticationFailed, name: "AuthenticationFailed", phrase: "credentials were not accepted",
+    Row { fault: Fault::AuthenticationFailed, name: "AuthenticationFailed", phrase: "valid credentials are required",
           kind: Kind::Denied, retry: Retry::No, exit: Exit::Denied,
           xrootd: AUTH_FAILED, xrootd_in: &[AUTH_FAILED, SIG_VER_ERR, DECRYPT_ERR], http: 401, http_in: &[401, 407,
                 511],
