@@ -4,7 +4,15 @@
 //! and its URL) is identified by its [`DirectoryId`]. If one end reports no ids, the server addresses are compared
 //! instead. Before a deletion, a marker file is also created at the destination and must not be visible at the source.
 
-use std::{collections::HashSet, ffi::OsStr, iter, os::unix::ffi::OsStrExt as _, path::Path, pin::pin, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    iter,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    pin::pin,
+    time::Duration,
+};
 
 use futures::{StreamExt as _, join, stream};
 use tokio::{task::spawn_blocking, time::timeout};
@@ -63,16 +71,14 @@ impl EndIds {
 
 /// Rejects two sources with the same destination, and a destination that equals or is within its source.
 pub(super) fn refuse_clashes(pairs: &[Job]) -> Result<()> {
-    let mut taken = HashSet::new();
+    let mut taken = HashMap::new();
     for Job { from, to, .. } in pairs {
-        if !taken.insert(&to.path) {
-            return Err(invalid_argument(format!("two of the sources would be copied to {to}"), &from.path));
+        if let Some(other) = taken.insert(&to.path, from) {
+            let message = format!("{other} and {from} would both be copied to it");
+            return Err(to.locate(invalid_argument(message, &to.path)));
         }
         if from.is_beside(to) && to.path.is_within(&from.path) {
-            return Err(invalid_argument(
-                format!("it cannot be copied to {to}, which is the same or inside it"),
-                &from.path,
-            ));
+            return Err(copied_into_itself(from, to));
         }
     }
     Ok(())
@@ -86,16 +92,19 @@ pub(super) fn refuse_source_within(ends: &Job) -> Result<()> {
     }
 }
 
-fn contains_source_error(ends: &Job) -> Error {
-    invalid_argument(format!("it cannot be synchronized with {}, which is inside it", ends.from), &ends.to.path)
+fn contains_source_error(Job { from, to, .. }: &Job) -> Error {
+    to.locate(invalid_argument(format!("it cannot be synchronized with {from}, which is inside it"), &to.path))
+}
+
+fn copied_into_itself(from: &StoreLocation, to: &StoreLocation) -> Error {
+    from.locate(invalid_argument(format!("it cannot be copied to {to}, which is the same or inside it"), &from.path))
 }
 
 /// Rejects a copy of the directory `source` into itself under any name, and a copy over `found`, a directory at the
 /// destination that contains the source. Returns the identities of both ends.
 pub(super) async fn refuse_same_tree(ends: &Job, source: &Metadata, found: Option<&Metadata>) -> Result<EndIds> {
     let Job { from, to, .. } = ends;
-    let into_itself =
-        || Err(invalid_argument(format!("it cannot be copied to {to}, which is the same or inside it"), &from.path));
+    let into_itself = || Err(copied_into_itself(from, to));
     let found_id = found.and_then(|found| found.directory_id);
     let (above_destination, above_source) = join!(ancestor_ids(to, source.directory_id), ancestor_ids(from, found_id));
     if source.directory_id.is_some_and(|id| above_destination.ids.contains(&id)) {

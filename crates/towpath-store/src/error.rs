@@ -254,7 +254,8 @@ impl fmt::Display for Description<'_> {
         let cause = message.rsplit_once(": ").map_or(message, |(_, cause)| cause);
         let is_system_message = || {
             let system_error = std::io::Error::from_raw_os_error(error.fault().errno());
-            matches!(error.kind(), Kind::NotFound | Kind::Conflict) && cause == os_message(&system_error)
+            let is_conclusive = matches!(error.kind(), Kind::NotFound | Kind::Conflict);
+            (is_conclusive || error.fault() == Fault::NotDirectory) && cause == os_message(&system_error)
         };
         let is_phrase = cause.trim_start_matches("it ").eq_ignore_ascii_case(phrase);
         let is_redundant = error.path().is_some() && (is_phrase || is_system_message());
@@ -343,6 +344,7 @@ mod tests {
         assert_eq!(advised.describe().to_string(), format!("/a: the service cannot be reached (503); use --wait{end}"));
         for (fault, message, described) in [
             (Fault::IsDirectory, "it is a directory: use -r to copy it", "/a: is a directory: use -r to copy it"),
+            (Fault::NotDirectory, "opening: Not a directory", "/a: is not a directory"),
             (Fault::NotEmpty, "removing: Directory not empty", "/a: the directory is not empty"),
             (Fault::AlreadyExists, "creating: File exists", "/a: exists already"),
             (Fault::Io, "reading: Input/output error", "/a: the storage failed: reading: Input/output error"),
