@@ -242,8 +242,45 @@ pub(crate) async fn rename(arguments: &Move, resolver: &StoreResolver) -> Result
         return Err(Error::new(Fault::NotDirectory, message).at(&to.path).into());
     }
     let overwrite = if arguments.force { Overwrite::Replace } else { Overwrite::Refuse };
-    let renamed = from.store.rename(&from.caller, &from.path, &to.path, overwrite).await;
-    Ok(renamed.map_err(|error| from.locate(error))?)
+    match from.store.rename(&from.caller, &from.path, &to.path, overwrite).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(explain_rename(error, &from, &to).await.into()),
+    }
+}
+
+/// Returns the error of `mv` with the end that caused it: stores may report a directory in the way of the new name, or
+/// its missing parent, as an error of the old one.
+async fn explain_rename(error: Error, from: &StoreLocation, to: &StoreLocation) -> Error {
+    let kind = async |location: &StoreLocation| {
+        let found = location.store.stat(&location.caller, &location.path).await;
+        found.ok().map(|metadata| metadata.is_directory())
+    };
+    let fault = error.fault();
+    let source_is_directory = kind(from).await;
+    let (is_of_destination, message) = match (fault, kind(to).await) {
+        (Fault::AlreadyExists | Fault::IsDirectory | Fault::NotEmpty, Some(true)) => {
+            let name = from.path.name().unwrap_or_default();
+            let inside = to.join(name).map(|inside| format!(", as in {inside}")).unwrap_or_default();
+            (true, Some(format!("{}: mv needs the whole new name{inside}", fault.phrase())))
+        }
+        (Fault::AlreadyExists | Fault::NotDirectory, Some(false)) => (source_is_directory.is_some(), None),
+        (Fault::NotFound, None) => {
+            (source_is_directory.is_some(), Some("its parent directory does not exist".to_owned()))
+        }
+        (Fault::NotDirectory, None) => (source_is_directory.is_some(), Some("a parent is a file".to_owned())),
+        (Fault::InvalidArgument, _) if source_is_directory == Some(true) && to.path.is_within(&from.path) => {
+            return from.locate(error.with_message("a directory cannot be moved into itself"));
+        }
+        _ => (false, None),
+    };
+    if !is_of_destination {
+        return if error.path() == Some(&to.path) { to.locate(error) } else { from.locate(error) };
+    }
+    let error = match message {
+        Some(message) => error.with_message(message),
+        None => error,
+    };
+    to.locate(error.moved_to(to.path.clone()))
 }
 
 /// Runs `towpath df`.

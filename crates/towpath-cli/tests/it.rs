@@ -20,6 +20,7 @@ mod it {
     mod lying;
     mod manual;
     mod missing;
+    mod moving;
     mod order;
     mod outage;
     mod plain_server;
