@@ -63,8 +63,16 @@ const COPY: &[Foreign] = &[
     row("--filter", "rclone", "use --include PATTERN and --exclude PATTERN, in the order in which they decide"),
     row("--follow-symlinks", "aws", LINKS),
     row("--links", "rclone", "not available: links are followed"),
-    row("--max-age", "rclone", "use towpath find --newer-than TIME, and pass the paths with xargs"),
-    row("--min-age", "rclone", "use towpath find --older-than TIME, and pass the paths with xargs"),
+    row(
+        "--max-age",
+        "rclone",
+        "use towpath find --newer-than TIME, and pass the paths with xargs, which copies them into one directory",
+    ),
+    row(
+        "--min-age",
+        "rclone",
+        "use towpath find --older-than TIME, and pass the paths with xargs, which copies them into one directory",
+    ),
     row("--multi-thread-streams", "rclone", MEASURED),
     row("--no-follow-symlinks", "aws", "not available: links are followed; --exclude PATTERN omits them"),
     row("--no-progress", "aws", "use -q"),
