@@ -165,7 +165,7 @@ const LS: &[Foreign] = &[
 
 /// Options of `find`, with one dash.
 const FIND: &[Foreign] = &[
-    row("-delete", "find", "use -0, then xargs -0 towpath rm"),
+    row("-delete", "find", "use -0, then xargs -0 towpath rm --no-glob"),
     row("-exec", "find", "use -0, and pass the paths with xargs -0"),
     row("-ls", "find", "use --json"),
     row("-mindepth", "find", "not available"),
@@ -189,8 +189,8 @@ const DU: &[Foreign] = &[
 const RM: &[Foreign] = &[
     row("--dry-run", "rclone", "not available: towpath find prints the paths of a tree"),
     row("--dryrun", "aws", "not available: towpath find prints the paths of a tree"),
-    row("--exclude", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm"),
-    row("--include", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm"),
+    row("--exclude", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm --no-glob"),
+    row("--include", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm --no-glob"),
     row("-d", "rm", "use towpath rmdir"),
     row("-i", "rm", "not available: towpath find prints the paths of a tree"),
 ];
