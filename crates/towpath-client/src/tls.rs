@@ -2,6 +2,7 @@
 
 mod authorities;
 mod certificate_error;
+mod trusted_servers;
 mod unverified;
 
 use std::{
@@ -9,13 +10,16 @@ use std::{
     sync::Arc,
 };
 
-use rustls::{AlertDescription, ClientConfig, InvalidMessage, pki_types::ServerName};
+use rustls::{
+    AlertDescription, ClientConfig, InvalidMessage, client::danger::ServerCertVerifier, pki_types::ServerName,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use towpath_store::{Blame, Error, Fault, Result, os_message};
 
 use crate::ClientOptions;
 pub use authorities::{AuthorityPath, AuthoritySettings};
+use trusted_servers::TrustedServers;
 use unverified::UnverifiedServers;
 
 /// Starts TLS on connections.
@@ -36,16 +40,16 @@ impl Tls {
     /// # Errors
     /// `InvalidArgument` if a named file or directory has no certificate, or if there is no trusted certificate.
     pub(crate) fn new(options: &ClientOptions) -> Result<Self> {
-        let config = match options.insecure {
-            true => {
-                let verifier = Arc::new(UnverifiedServers::default());
-                ClientConfig::builder().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
-            }
+        let verifier: Arc<dyn ServerCertVerifier> = match options.insecure {
+            true => Arc::new(UnverifiedServers::default()),
             false => {
-                let roots = authorities::load(options.ca_file.as_deref(), &options.authorities)?;
-                ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()
+                let (roots, certificates) = authorities::load(options.ca_file.as_deref(), &options.authorities)?;
+                let verifier = TrustedServers::new(roots, certificates);
+                Arc::new(verifier.map_err(|error| Error::new(Fault::Internal, error.to_string()))?)
             }
         };
+        let config =
+            ClientConfig::builder().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
     }
 

@@ -58,11 +58,14 @@ impl AuthoritySettings {
     }
 }
 
-/// Loads the authorities in `settings`, and in the file or directory `ca_file`.
+/// Loads the authorities in `settings`, and in the file or directory `ca_file`. Returns them also as certificates.
 ///
 /// # Errors
 /// `InvalidArgument` if a named file or directory has no certificate, or if there is none at all.
-pub(super) fn load(ca_file: Option<&Path>, settings: &AuthoritySettings) -> Result<RootCertStore> {
+pub(super) fn load(
+    ca_file: Option<&Path>,
+    settings: &AuthoritySettings,
+) -> Result<(RootCertStore, HashSet<CertificateDer<'static>>)> {
     let mut authorities = Authorities { roots: RootCertStore::empty(), seen: HashSet::new() };
     if settings.system.is_empty() {
         authorities.add_system();
@@ -75,7 +78,7 @@ pub(super) fn load(ca_file: Option<&Path>, settings: &AuthoritySettings) -> Resu
         let message = "no certificate authorities found: install ca-certificates or name a CA with --ca-file";
         return Err(Error::invalid_setting(message));
     }
-    Ok(authorities.roots)
+    Ok((authorities.roots, authorities.seen))
 }
 
 /// Authorities, each once: directories have several names for a certificate.

@@ -4,6 +4,7 @@ use rustls::CertificateError;
 use towpath_proto::http::date;
 use towpath_store::{Blame, Error, Fault};
 
+use super::trusted_servers::is_of_authority;
 use crate::words::readable;
 
 /// Maximum number of names of a certificate in an error.
@@ -37,6 +38,9 @@ pub(super) fn of(host: &str, why: &CertificateError) -> Error {
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "has no name that a client can verify: ask the operator of the server, or try with --insecure".to_owned()
+        }
+        other if is_of_authority(other) => {
+            "is signed by itself: name it with --ca-file, or try with --insecure".to_owned()
         }
         other => format!("is not trusted ({other}): name its CA with --ca-file, or try with --insecure"),
     };

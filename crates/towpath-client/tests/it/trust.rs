@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use towpath_client::{AuthorityPath, AuthoritySettings, ClientOptions, TokenSource};
 use towpath_store::{Blame, Caller, Error, Fault, Metadata, Secret, sys::disk};
 
@@ -80,6 +80,36 @@ async fn errors_of_certificates_are_plain_and_name_the_flag() {
                 "{described}"
             );
             assert_eq!((error.fault(), error.blame()), (Fault::ServerUntrusted, Blame::Storage), "{error}");
+        }
+    }
+}
+
+/// As made by `openssl req -x509`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_may_have_the_trusted_certificate_of_an_authority_itself() {
+    let of_authority = |certificate: &mut CertificateParams| {
+        certificate.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    };
+    let good = TlsServer::start(of_authority);
+    let other = TlsServer::start(of_authority);
+    let misnamed = TlsServer::start(|certificate| {
+        *certificate = CertificateParams::new(vec!["one.example".to_owned()]).unwrap();
+        of_authority(certificate);
+    });
+    let expired = TlsServer::start(|certificate| {
+        (certificate.not_before, certificate.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 2, 1));
+        of_authority(certificate);
+    });
+    for scheme in ["https", "roots"] {
+        assert!(good.stat(scheme, with_ca(&good.certificate())).await.unwrap().is_directory());
+        for (server, ca, words) in [
+            (&good, &other, "is signed by itself: name it with --ca-file"),
+            (&misnamed, &misnamed, "is for other names (one.example)"),
+            (&expired, &expired, "expired on Sat, 01 Feb 2020"),
+        ] {
+            let error = error(server.stat(scheme, with_ca(&ca.certificate())).await);
+            assert_eq!(error.fault(), Fault::ServerUntrusted);
+            assert!(error.message().contains(words), "{scheme}: {error}");
         }
     }
 }

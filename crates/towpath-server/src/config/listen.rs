@@ -6,12 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// Deserializes addresses. An address without a port gets `PORT`; if that is 0, a port is required.
+/// Deserializes one address or a list of them. An address without a port gets `PORT`; if that is 0, a port is required.
 ///
 /// # Errors
 /// The text is not an address, or the host is unknown.
 pub fn addresses<'de, const PORT: u16, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SocketAddr>, D::Error> {
-    let texts = Vec::<ListenText>::deserialize(deserializer)?;
+    let texts = match ListenTexts::deserialize(deserializer)? {
+        ListenTexts::One(text) => vec![text],
+        ListenTexts::Several(texts) => texts,
+    };
     let each = texts.into_iter().map(|text| match text {
         ListenText::Port(port) => Ok(vec![everywhere(port)]),
         ListenText::Text(text) => parse(&text, PORT).map_err(D::Error::custom),
@@ -25,9 +28,17 @@ pub fn addresses<'de, const PORT: u16, D: Deserializer<'de>>(deserializer: D) ->
     Ok(all)
 }
 
+/// Addresses in the settings.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "an address is a port, or text as in \"192.0.2.1:1094\"; several are a list")]
+enum ListenTexts {
+    One(ListenText),
+    Several(Vec<ListenText>),
+}
+
 /// An address in the settings.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "an address is a port, or text as in \"192.0.2.1:1094\"")]
+#[serde(untagged)]
 enum ListenText {
     Port(u16),
     Text(String),
@@ -68,6 +79,31 @@ fn everywhere(port: u16) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Deserialize)]
+    struct Settings {
+        #[serde(deserialize_with = "addresses::<8096, _>")]
+        listen: Vec<SocketAddr>,
+    }
+
+    #[test]
+    fn one_address_needs_no_list() {
+        for (text, expected) in [
+            ("'127.0.0.1:1'", &["127.0.0.1:1"][..]),
+            ("'127.0.0.1'", &["127.0.0.1:8096"]),
+            ("['127.0.0.1:1', '127.0.0.1:1', '127.0.0.1:2']", &["127.0.0.1:1", "127.0.0.1:2"]),
+            ("[]", &[]),
+        ] {
+            let Settings { listen } = toml::from_str(&format!("listen = {text}")).unwrap();
+            assert_eq!(listen, expected.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>(), "{text}");
+        }
+        let Settings { listen } = toml::from_str("listen = 1094").unwrap();
+        assert_eq!(listen[0].port(), 1094);
+        for text in ["[[1]]", "true", "{}"] {
+            let error = toml::from_str::<Settings>(&format!("listen = {text}")).err().unwrap();
+            assert!(error.message().starts_with("an address is a port, or text"), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn addresses_are_written_in_many_ways() {
