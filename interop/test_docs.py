@@ -161,7 +161,7 @@ def test_coming_from(binary):
     for foreign, ours in rows:
         commands = ["cp", "sync"]
         for span in re.findall(r"`([^`]*)`", foreign if ours.startswith("the same; ") or ours == "the same" else ours):
-            named = re.match(rf"(?:towpath )?({'|'.join(COMMANDS)})\b", span)
+            named = re.match(rf"(?:xargs -0 )?(?:towpath )?({'|'.join(COMMANDS)})\b", span)
             assert named or not span.startswith("towpath "), span
             commands = [named[1]] if named else commands
             flags = re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", span)

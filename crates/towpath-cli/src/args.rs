@@ -430,6 +430,9 @@ pub(crate) struct RemoveDirectory {
     /// Paths or URLs. A `*` in a quoted URL matches any part of a name.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
+    /// Take the characters of patterns in URLs literally.
+    #[arg(long)]
+    pub no_glob: bool,
 }
 
 /// Arguments of `mv`.

@@ -17,7 +17,7 @@ use crate::{
     failure::{Failure, Tally},
     location::{StoreResolver, shown},
     output::PathDescription,
-    patterns::{Place, expanded, literal},
+    patterns::{Place, expanded, expanded_unless, literal},
 };
 
 /// Length of a read in bytes when a file is written to the standard output.
@@ -223,7 +223,8 @@ pub(crate) async fn make_directories(arguments: &MakeDirectory, resolver: &Store
 
 /// Runs `towpath rmdir`.
 pub(crate) async fn remove_directories(arguments: &RemoveDirectory, resolver: &StoreResolver) -> Result<(), Failure> {
-    for_each(expanded(&arguments.paths, resolver).await, resolver, async |_, location| {
+    let places = expanded_unless(arguments.no_glob, &arguments.paths, resolver).await;
+    for_each(places, resolver, async |_, location| {
         refuse_root(&location)?;
         Ok(location.store.remove_directory(&location.caller, &location.path).await?)
     })

@@ -11,8 +11,9 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use globset::{GlobBuilder, GlobMatcher};
+use percent_encoding::percent_decode_str;
 use towpath_mover::StoreLocation;
-use towpath_proto::url::{Family, Location, Url, decode_href};
+use towpath_proto::url::{Family, Location, Url};
 use towpath_store::{Error, Fault, ListOptions, StorePath};
 
 use crate::{failure::Failure, location::StoreResolver};
@@ -34,6 +35,11 @@ pub(crate) fn literal(paths: &[OsString]) -> Vec<Place> {
     paths.iter().cloned().map(Ok).collect()
 }
 
+/// Returns the arguments as they are if `no_glob`, else [`expanded`].
+pub(crate) async fn expanded_unless(no_glob: bool, paths: &[OsString], resolver: &StoreResolver) -> Vec<Place> {
+    if no_glob { literal(paths) } else { expanded(paths, resolver).await }
+}
+
 /// Replaces each pattern by the matching URLs, in the order of their names.
 pub(crate) async fn expanded(paths: &[OsString], resolver: &StoreResolver) -> Vec<Place> {
     let mut places = Vec::new();
@@ -52,57 +58,108 @@ pub(crate) async fn expanded(paths: &[OsString], resolver: &StoreResolver) -> Ve
     places
 }
 
-/// Returns the path of `url`, which was typed as `typed`, with escaped special characters; `None` if it is not a
-/// pattern.
-fn pattern(typed: &OsStr, url: &Url) -> Option<Vec<u8>> {
-    if url.scheme().family() == Family::Xrootd {
-        return Some(url.path().to_vec()).filter(|path| has_pattern(path));
-    }
-    let (_, rest) = typed.to_str()?.split_once("://")?;
-    let path = &rest[rest.find('/')?..];
-    let path = path.split(['?', '#']).next().filter(|path| has_pattern(path.as_bytes()))?;
-    decode_href(&escaped(path)).ok()
+/// A path with at least one pattern.
+struct PathPattern {
+    names: Vec<NamePattern>,
+    /// Whether it ends in a slash.
+    is_directory: bool,
 }
 
-/// Puts each percent-encoded special character of the percent-encoded `path` into a class of its own: `%2A` becomes
-/// `[%2A]`.
-fn escaped(path: &str) -> String {
-    let mut escaped = String::with_capacity(path.len());
-    let mut is_in_class = false;
-    let mut rest = path;
+/// A component of a path.
+enum NamePattern {
+    Literal(Vec<u8>),
+    Glob {
+        matcher: GlobMatcher,
+        /// Whether it matches names with a leading dot.
+        hidden: bool,
+    },
+}
+
+/// Returns the path of `url`, which was typed as `typed`, if it is a pattern.
+fn pattern(typed: &OsStr, url: &Url) -> Option<PathPattern> {
+    let names: Vec<_> = match url.scheme().family() {
+        Family::Xrootd => url.path().split(|byte| *byte == b'/').flat_map(NamePattern::of_text).collect(),
+        Family::Http | Family::S3 => {
+            let (_, rest) = typed.to_str()?.split_once("://")?;
+            let path = rest[rest.find('/')?..].split(['?', '#']).next()?;
+            path.split('/').flat_map(NamePattern::of_encoded).collect()
+        }
+    };
+    let has_glob = names.iter().any(|name| matches!(name, NamePattern::Glob { .. }));
+    has_glob.then(|| PathPattern { names, is_directory: url.path().ends_with(b"/") })
+}
+
+impl NamePattern {
+    /// Returns the component that is written as `name`; none if it is empty or `.`.
+    fn of_text(name: &[u8]) -> Vec<Self> {
+        match glob(name) {
+            Some(glob) => vec![glob],
+            None => Self::literal(name),
+        }
+    }
+
+    /// Like [`Self::of_text`], for a percent-encoded component. Encoded characters are never special. A component with
+    /// an encoded character in a class is literal.
+    fn of_encoded(name: &str) -> Vec<Self> {
+        match escaped(name).and_then(|text| glob(&percent_decode_str(&text).collect::<Vec<_>>())) {
+            Some(glob) => vec![glob],
+            None => Self::literal(&percent_decode_str(name).collect::<Vec<_>>()),
+        }
+    }
+
+    /// Returns the components of a literal text; an encoded slash separates two.
+    fn literal(text: &[u8]) -> Vec<Self> {
+        let names = text.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+        names.map(|name| Self::Literal(name.to_vec())).collect()
+    }
+}
+
+/// Puts each percent-encoded special character of the percent-encoded `name` into a class of its own: `%2A` becomes
+/// `[%2A]`. Returns `None` for a name with an encoded character in a class, or with a class that is not closed.
+fn escaped(name: &str) -> Option<String> {
+    let mut escaped = String::with_capacity(name.len());
+    let mut rest = name;
     while let Some(character) = rest.chars().next() {
-        let encoded = rest.get(..3).filter(|start| SPECIAL.iter().any(|special| special.eq_ignore_ascii_case(start)));
-        let part = encoded.unwrap_or(&rest[..character.len_utf8()]);
-        match (part, is_in_class) {
-            ("[", _) => is_in_class = true,
-            ("]", _) => is_in_class = false,
-            _ => {}
-        }
-        if encoded.is_some() && !is_in_class {
-            escaped.extend(["[", part, "]"]);
-        } else {
-            escaped.push_str(part);
-        }
+        let part = match character {
+            '[' => {
+                // The first character of a class, also behind `!`, is not its end.
+                let start = if rest[1..].starts_with(['!', '^']) { 2 } else { 1 };
+                let first = rest[start..].chars().next()?.len_utf8();
+                let end = start + first + rest[start + first..].find(']')?;
+                Some(&rest[..=end]).filter(|class| !class.contains('%'))?
+            }
+            _ => {
+                match rest.get(..3).filter(|start| SPECIAL.iter().any(|special| special.eq_ignore_ascii_case(start))) {
+                    Some(special) => {
+                        escaped.extend(["[", special, "]"]);
+                        rest = &rest[special.len()..];
+                        continue;
+                    }
+                    None => &rest[..character.len_utf8()],
+                }
+            }
+        };
+        escaped.push_str(part);
         rest = &rest[part.len()..];
     }
-    escaped
+    Some(escaped)
 }
 
 fn has_pattern(path: &[u8]) -> bool {
     path.iter().any(|byte| b"*[{".contains(byte))
 }
 
-/// Returns the matcher of a name; `None` for a name that is not a valid pattern.
-fn matcher(name: &[u8]) -> Option<GlobMatcher> {
+/// Returns the pattern of a name; `None` for a name that is not a valid pattern.
+fn glob(name: &[u8]) -> Option<NamePattern> {
     let text = std::str::from_utf8(name).ok().filter(|_| has_pattern(name))?;
     let glob = GlobBuilder::new(text).backslash_escape(false).build().ok()?;
-    Some(glob.compile_matcher())
+    Some(NamePattern::Glob { matcher: glob.compile_matcher(), hidden: name.starts_with(b".") })
 }
 
 /// Returns the URLs that match `pattern`, the path of `url`, which was typed as `typed`.
 async fn matching(
     typed: &OsStr,
-    (url, pattern): (&Url, &[u8]),
+    (url, pattern): (&Url, &PathPattern),
     resolver: &StoreResolver,
 ) -> Result<Vec<Place>, Failure> {
     let location = resolver.location(typed)?;
@@ -118,7 +175,7 @@ async fn matching(
         return Err(Failure::from(Error::new(Fault::NotFound, message)).at(&location));
     }
     paths.sort_unstable();
-    let slash: &[u8] = if pattern.ends_with(b"/") { b"/" } else { b"" };
+    let slash: &[u8] = if pattern.is_directory { b"/" } else { b"" };
     let place = |path: StorePath| match url.with_path([path.as_bytes(), slash].concat()) {
         Ok(url) => Ok(OsString::from(url.expose_with_password())),
         Err(_) => {
@@ -129,25 +186,26 @@ async fn matching(
     Ok(paths.into_iter().map(place).collect())
 }
 
-/// Returns the existing paths in the store of `location` that match `pattern`: directories only, if it ends in a slash.
-async fn expand(location: &StoreLocation, pattern: &[u8]) -> Result<Vec<StorePath>, Failure> {
-    let is_directory = pattern.ends_with(b"/");
-    let names: Vec<&[u8]> = pattern.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+/// Returns the existing paths in the store of `location` that match `pattern`.
+async fn expand(location: &StoreLocation, pattern: &PathPattern) -> Result<Vec<StorePath>, Failure> {
     let mut found = vec![StorePath::root()];
     let mut is_guessed = false;
-    for (index, name) in names.iter().enumerate() {
-        let is_last = index + 1 == names.len();
-        let wants_directories = !is_last || is_directory;
-        if let Some(matcher) = matcher(name) {
-            let matcher = NameMatcher { matcher, hidden: name.starts_with(b"."), wants_directories };
-            let listed = stream::iter(&found).map(|directory| matcher.list(location, directory, is_guessed));
-            found = listed.buffered(LISTINGS).try_concat().await?;
-            is_guessed = true;
-        } else {
-            let joined = found.iter().map(|path| Ok(location.with_path(path.clone()).join(name)?.path));
-            found = joined.collect::<Result<_, Failure>>()?;
-            if is_guessed && is_last {
-                found = existing(location, found).await?;
+    for (index, name) in pattern.names.iter().enumerate() {
+        let is_last = index + 1 == pattern.names.len();
+        let wants_directories = !is_last || pattern.is_directory;
+        match name {
+            NamePattern::Glob { matcher, hidden } => {
+                let matcher = NameMatcher { matcher, hidden: *hidden, wants_directories };
+                let listed = stream::iter(&found).map(|directory| matcher.list(location, directory, is_guessed));
+                found = listed.buffered(LISTINGS).try_concat().await?;
+                is_guessed = true;
+            }
+            NamePattern::Literal(name) => {
+                let joined = found.iter().map(|path| Ok(location.with_path(path.clone()).join(name)?.path));
+                found = joined.collect::<Result<_, Failure>>()?;
+                if is_guessed && is_last {
+                    found = existing(location, found).await?;
+                }
             }
         }
         if found.iter().map(|path| path.as_bytes().len() + 64).sum::<usize>() > MAX_MATCHED_BYTES {
@@ -171,14 +229,14 @@ async fn existing(location: &StoreLocation, paths: Vec<StorePath>) -> Result<Vec
 }
 
 /// The pattern of one name.
-struct NameMatcher {
-    matcher: GlobMatcher,
+struct NameMatcher<'a> {
+    matcher: &'a GlobMatcher,
     /// Whether it matches names with a leading dot.
     hidden: bool,
     wants_directories: bool,
 }
 
-impl NameMatcher {
+impl NameMatcher<'_> {
     /// Returns the matching entries of `directory`; none if it `is_guessed` and not a directory.
     async fn list(
         &self,
@@ -232,36 +290,55 @@ async fn is_listable(location: &StoreLocation, path: &StorePath, error: &Error) 
 mod tests {
     use super::*;
 
+    /// Returns the components of the pattern in `typed`: globs in `<>`.
+    fn names(typed: &str) -> Option<String> {
+        let pattern = pattern(OsStr::new(typed), &typed.parse().unwrap())?;
+        let names = pattern.names.iter().map(|name| match name {
+            NamePattern::Literal(name) => String::from_utf8_lossy(name).into_owned(),
+            NamePattern::Glob { matcher, .. } => format!("<{}>", matcher.glob().glob()),
+        });
+        Some(names.collect::<Vec<_>>().join("/"))
+    }
+
     #[test]
     fn encoded_special_characters_are_literal() {
-        for (typed, path) in [
-            ("root://h//a%2A*", Some("/a%2A*")),
+        for (typed, expected) in [
+            ("root://h//a%2A*", Some("<a%2A*>")),
             ("root://h//a", None),
+            ("root://h//a[b", None),
             ("http://h/a%2Ab", None),
             ("http://[::1]/a", None),
+            ("http://[::1]/./a//*", Some("a/<*>")),
             ("http://h/a?b=*", None),
-            ("http://h/a%2a*/b%20c%3Fd", Some("/a[*]*/b c[?]d")),
-            ("http://h/[%2A%5D]%5B", Some("/[*]][[]")),
-            ("s3://bucket/{a%2Cb,c}/", Some("/{a[,]b,c}/")),
+            ("http://h/a%2a*/b%20c%3Fd", Some("<a[*]*>/b c?d")),
+            ("http://h/*%2Fb", Some("<*/b>")),
+            ("http://h/a%2Fb*/c%2Fd", Some("<a/b*>/c/d")),
+            ("s3://bucket/{a%2Cb,c}/", Some("<{a[,]b,c}>")),
+            // A class that is not closed, or with an encoded character: the whole component is literal.
+            ("http://h/w[1/%2A", None),
+            ("http://h/a[%2A/*", Some("a[*/<*>")),
+            ("http://h/[%2A%5D]%5B*/[a-c]", Some("[*]][*/<[a-c]>")),
+            ("http://h/[%21a]", None),
+            ("http://h/[a%2Dc]", None),
+            ("http://h/[a%5D*]", None),
+            ("http://h/[!]a]%2A", Some("<[!]a][*]>")),
         ] {
-            let url: Url = typed.parse().unwrap();
-            let found = pattern(OsStr::new(typed), &url);
-            assert_eq!(found.as_deref(), path.map(str::as_bytes), "{typed}");
+            assert_eq!(names(typed).as_deref(), expected, "{typed}");
         }
-        let matcher = matcher(b"a[*]*[?]").unwrap();
-        assert!(matcher.is_match("a*bc?") && !matcher.is_match("abc?") && !matcher.is_match("a*bcd"));
     }
 
     #[test]
     fn names_without_a_valid_pattern_are_literal() {
         for name in ["a.root", "a[b", "a{b", r"a\b"] {
-            assert!(matcher(name.as_bytes()).is_none(), "{name}");
+            assert!(glob(name.as_bytes()).is_none(), "{name}");
         }
-        for (name, found) in [("*.root", "a.root"), ("[ab]", "b"), ("{a,b}.txt", "b.txt"), (r"*\*", r"a\b")] {
-            let hidden =
-                NameMatcher { matcher: matcher(name.as_bytes()).unwrap(), hidden: false, wants_directories: false };
-            assert!(hidden.matches(found.as_bytes()), "{name}");
-            assert!(!hidden.matches(b".root"), "{name}");
+        for (name, found) in
+            [("*.root", "a.root"), ("[ab]", "b"), ("{a,b}.txt", "b.txt"), (r"*\*", r"a\b"), ("a[*]*[?]", "a*bc?")]
+        {
+            let Some(NamePattern::Glob { matcher, hidden }) = glob(name.as_bytes()) else { panic!("{name}") };
+            let matcher = NameMatcher { matcher: &matcher, hidden, wants_directories: false };
+            assert!(matcher.matches(found.as_bytes()), "{name}");
+            assert!(!matcher.matches(b".root") && !matcher.matches(b"abc?d"), "{name}");
         }
     }
 }

@@ -8,13 +8,12 @@ use crate::{
     commands::{for_each, refuse_root, refuse_slash_of_file},
     failure::{Failure, Tally},
     location::StoreResolver,
-    patterns::{Place, expanded, literal},
+    patterns::{Place, expanded_unless},
 };
 
 /// Runs `towpath rm`.
 pub(crate) async fn run(arguments: &Remove, resolver: &StoreResolver) -> Result<(), Failure> {
-    let mut places =
-        if arguments.no_glob { literal(&arguments.paths) } else { expanded(&arguments.paths, resolver).await };
+    let mut places = expanded_unless(arguments.no_glob, &arguments.paths, resolver).await;
     places.retain(|place| !arguments.force || !is_missing(place));
     for_each(places, resolver, async |_, location| {
         refuse_root(&location)?;

@@ -11,7 +11,7 @@ use rustix::{
 use toml::{Table, Value};
 use towpath_server::{ServeConfig, Server, Service, config::Durability as Configured, exports::Exports};
 use towpath_store::{
-    CombinedStore, Store,
+    CombinedStore, Store, StorePath,
     local::{Durability, LocalOptions, LocalStore, Scope},
     sys::environment,
 };
@@ -96,15 +96,20 @@ fn open_store(settings: &ServeConfig, options: &LocalOptions) -> Result<Arc<dyn 
     let prefixes = Exports::new(settings)?.prefixes().cloned().collect::<Vec<_>>();
     let members = prefixes.into_iter().zip(roots).map(|(prefix, store)| Ok((prefix, store?)));
     let members = members.collect::<Result<Vec<_>, Failure>>()?;
+    let read_only = members.iter().zip(&settings.export).filter(|(_, export)| !export.writable);
+    let read_only: Vec<_> = read_only.map(|((prefix, _), _)| prefix.clone()).collect();
     if members.iter().any(|(_, store)| store.capabilities().attributes) {
-        let lacks_attributes = |store: &dyn Store| store.capabilities().write && !store.capabilities().attributes;
-        for (prefix, _) in members.iter().filter(|(_, store)| lacks_attributes(&**store)) {
+        let lacks_attributes = |(prefix, store): &&(StorePath, Arc<dyn Store>)| {
+            let capabilities = store.capabilities();
+            capabilities.write && !capabilities.attributes && !read_only.contains(prefix)
+        };
+        for (prefix, _) in members.iter().filter(lacks_attributes) {
             complain(format_args!(
                 "warning: the file system of the export {prefix} has no extended attributes: no export offers them"
             ));
         }
     }
-    Ok(Arc::new(CombinedStore::new(members)?))
+    Ok(Arc::new(CombinedStore::with_read_only(members, &read_only)?))
 }
 
 /// Prints the listening addresses, and serves until interrupted. `settings` loads the settings again for a reload.
@@ -152,7 +157,7 @@ fn reload(service: &Service, settings: impl Fn() -> Result<ServeConfig, Failure>
         }
         Err(failure) => {
             failure.print();
-            complain("the settings are invalid, so nothing was reloaded");
+            complain("nothing was reloaded");
         }
     }
     notify_systemd("READY=1");

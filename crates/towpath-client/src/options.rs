@@ -97,11 +97,12 @@ impl RetryTime {
     /// Returns whether a request that started `elapsed` ago may be sent again. `known_good` is whether its server has
     /// responded before.
     pub(crate) fn permits(self, elapsed: Duration, known_good: bool) -> bool {
-        match self.unknown {
-            // A server that was silent for half of the time would be silent again.
-            Some(unknown) if !known_good => elapsed < unknown / 2,
-            _ => elapsed <= self.longest,
-        }
+        elapsed <= self.longest && self.unknown.is_none_or(|unknown| known_good || elapsed < unknown)
+    }
+
+    /// Returns whether to give up a server that has never responded, and was silent for the whole time of an attempt.
+    pub(crate) fn ends_with_silence(self, known_good: bool) -> bool {
+        !known_good && self.unknown.is_some()
     }
 }
 

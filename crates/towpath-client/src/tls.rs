@@ -43,8 +43,8 @@ impl Tls {
         let verifier: Arc<dyn ServerCertVerifier> = match options.insecure {
             true => Arc::new(UnverifiedServers::default()),
             false => {
-                let (roots, certificates) = authorities::load(options.ca_file.as_deref(), &options.authorities)?;
-                let verifier = TrustedServers::new(roots, certificates);
+                let (roots, named) = authorities::load(options.ca_file.as_deref(), &options.authorities)?;
+                let verifier = TrustedServers::new(roots, named);
                 Arc::new(verifier.map_err(|error| Error::new(Fault::Internal, error.to_string()))?)
             }
         };

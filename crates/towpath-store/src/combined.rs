@@ -76,15 +76,26 @@ impl CombinedStore {
     /// # Errors
     /// `InvalidArgument` if there is no store, or if a prefix contains another.
     pub fn new(members: Vec<(StorePath, Arc<dyn Store>)>) -> Result<Self> {
+        Self::with_read_only(members, &[])
+    }
+
+    /// Like [`Self::new`]; nothing is changed at the prefixes in `read_only`, so the capabilities are those of the other
+    /// members.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_read_only(members: Vec<(StorePath, Arc<dyn Store>)>, read_only: &[StorePath]) -> Result<Self> {
         let prefixes: Vec<_> = members.iter().map(|(prefix, _)| prefix.clone()).collect();
         if let Some((a, b)) = nested_pair(&prefixes) {
             return Err(Error::new(Fault::InvalidArgument, format!("one of {a} and {b} contains the other")));
         }
-        let common = |is_included: fn(&Capabilities) -> bool| {
-            let all = members.iter().map(|(_, store)| store.capabilities());
-            all.filter(is_included).reduce(|a, b| a.common(&b))
+        let common = |is_included: &dyn Fn(&StorePath, &Capabilities) -> bool| {
+            let all = members.iter().map(|(prefix, store)| (prefix, store.capabilities()));
+            let included = all.filter(|(prefix, capabilities)| is_included(prefix, capabilities));
+            included.map(|(_, capabilities)| capabilities).reduce(|a, b| a.common(&b))
         };
-        let capabilities = common(|store| store.write).or_else(|| common(|_| true));
+        let capabilities = common(&|prefix, store| store.write && !read_only.contains(prefix));
+        let capabilities = capabilities.or_else(|| common(&|_, _| true));
         let capabilities =
             capabilities.ok_or_else(|| Error::new(Fault::InvalidArgument, "there is no store to combine"))?;
         let members = members.into_iter().map(|(prefix, store)| Arc::new(Member { prefix, store })).collect();

@@ -189,7 +189,7 @@ const DU: &[Foreign] = &[
 const RM: &[Foreign] = &[
     row("--dry-run", "rclone", "not available: towpath find prints the paths of a tree"),
     row("--dryrun", "aws", "not available: towpath find prints the paths of a tree"),
-    row("--exclude", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm --no-glob"),
+    row("--exclude", "aws", "not available: towpath find prints the paths of a tree"),
     row("--include", "aws", "use towpath find --name GLOB -0, then xargs -0 towpath rm --no-glob"),
     row("-d", "rm", "use towpath rmdir"),
     row("-i", "rm", "not available: towpath find prints the paths of a tree"),
@@ -244,7 +244,7 @@ const COMMANDS: &[Foreign] = &[
     row("rb", "aws", "not available: a bucket is removed with the tools of its storage"),
     row("rcat", "rclone", "use towpath cp - DESTINATION"),
     row("rename", "gfal", "use towpath mv"),
-    row("rmdirs", "rclone", "use towpath find --type d, and towpath rmdir for each, innermost first"),
+    row("rmdirs", "rclone", "use towpath find --type d, and towpath rmdir --no-glob for each, innermost first"),
     row("rsync", "rsync", "use towpath sync"),
     row("s3", "aws", "use towpath cp, towpath sync, towpath ls or towpath rm, without s3 before the command"),
     row("save", "gfal", "use towpath cp - DESTINATION"),

@@ -245,6 +245,19 @@ fn a_name_with_an_asterisk_is_removed_alone_however_often() {
 }
 
 #[test]
+fn a_component_that_is_no_valid_pattern_makes_no_wildcard_of_an_encoded_character() {
+    let (directory, served) = tree();
+    directory.put("w[1/a", "x");
+    directory.put("w[1/*", "x");
+    let url = &served.urls()[1];
+    directory.run(&format!("rm {url}/w[1/%2A")).expect(0);
+    for argument in ["w[1/%2A", "w[1/[%21b]", "w[1/[a%2Dc]"] {
+        directory.run(&format!("rm -r {url}/{argument}")).expect(3);
+    }
+    assert_eq!(directory.names("w[1"), ["a"]);
+}
+
+#[test]
 fn a_match_that_no_url_can_name_is_reported_and_the_others_are_removed() {
     let (directory, served) = tree();
     directory.put("tree/q?.root", "x");

@@ -33,7 +33,7 @@ impl Request {
             method,
             headers: HeaderMap::new(),
             payload: Payload::Empty,
-            wait: site.options.silence_permitted(site.options.stall, site.features.answers.certain()),
+            wait: site.options.stall,
             repeatable: true,
             prompt: true,
             of_file: false,

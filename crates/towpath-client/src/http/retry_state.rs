@@ -178,7 +178,8 @@ impl RetryState {
         let delay = self.backoff.fail_jittered(chance);
         let spent = self.elapsed(now);
         let is_known = known_good || self.target != self.origin;
-        if self.backoff.failures() > self.retries || !self.retry_time.permits(spent, is_known) {
+        let is_silent = error.fault() == Fault::TimedOut && self.retry_time.ends_with_silence(is_known);
+        if is_silent || self.backoff.failures() > self.retries || !self.retry_time.permits(spent, is_known) {
             return Err(error.after_attempts(self.backoff.failures(), spent));
         }
         self.return_to_origin();
@@ -261,11 +262,13 @@ mod tests {
         let mut retry_state = retry_state();
         let options = ClientOptions { max_wait: Some(Duration::from_secs(30)), ..ClientOptions::default() };
         retry_state.retry_time = options.retry_time();
-        let mut lost = |after_s, known_good| {
+        let mut lost = |error: Error, after_s, known_good| {
             let now = clock::now() + Duration::from_secs(after_s);
-            retry_state.after_failure(Failure::Lost(broken()), true, known_good, now, 0).is_ok()
+            retry_state.after_failure(Failure::Lost(error), true, known_good, now, 0).is_ok()
         };
-        assert!(lost(1, false) && !lost(30, false) && lost(30, true));
+        assert!(lost(broken(), 20, false) && !lost(broken(), 30, false) && lost(broken(), 30, true));
+        let silent = || Error::new(Fault::TimedOut, "silent");
+        assert!(!lost(silent(), 1, false) && lost(silent(), 1, true));
         assert_eq!(options.silence_permitted(Duration::from_secs(60), false), Duration::from_secs(30));
         assert_eq!(options.silence_permitted(Duration::from_secs(60), true), Duration::from_secs(60));
     }

@@ -382,6 +382,14 @@ impl Site {
         Ok(message)
     }
 
+    /// Returns the maximum time to the header of the response. That of a site that has never responded is limited, unless
+    /// the request is a slow operation.
+    fn response_time(&self, target: &Target, request: &Request) -> Duration {
+        let is_known = self.features.answers.certain() || target.endpoint != self.endpoint;
+        let is_slow = request.wait > self.options.stall;
+        self.options.silence_permitted(request.wait, is_known || is_slow)
+    }
+
     /// Sends the request, and waits for the header of the response.
     async fn exchange(
         &self,
@@ -408,7 +416,8 @@ impl Site {
                 self.send_stream(sending, body_channel).await
             }
             _ => {
-                let answered = timeout(request.wait, connection.sender.try_send_request(message));
+                let wait = self.response_time(target, request);
+                let answered = timeout(wait, connection.sender.try_send_request(message));
                 self.options.waits.during(&root, long, answered).await.ok()
             }
         };

@@ -58,7 +58,8 @@ impl AuthoritySettings {
     }
 }
 
-/// Loads the authorities in `settings`, and in the file or directory `ca_file`. Returns them also as certificates.
+/// Loads the authorities in `settings`, and in the file or directory `ca_file`. Returns also the certificates that
+/// the user named.
 ///
 /// # Errors
 /// `InvalidArgument` if a named file or directory has no certificate, or if there is none at all.
@@ -66,7 +67,7 @@ pub(super) fn load(
     ca_file: Option<&Path>,
     settings: &AuthoritySettings,
 ) -> Result<(RootCertStore, HashSet<CertificateDer<'static>>)> {
-    let mut authorities = Authorities { roots: RootCertStore::empty(), seen: HashSet::new() };
+    let mut authorities = Authorities { roots: RootCertStore::empty(), seen: HashSet::new(), named: HashSet::new() };
     if settings.system.is_empty() {
         authorities.add_system();
     }
@@ -78,13 +79,15 @@ pub(super) fn load(
         let message = "no certificate authorities found: install ca-certificates or name a CA with --ca-file";
         return Err(Error::invalid_setting(message));
     }
-    Ok((authorities.roots, authorities.seen))
+    Ok((authorities.roots, authorities.named))
 }
 
 /// Authorities, each once: directories have several names for a certificate.
 struct Authorities {
     roots: RootCertStore,
     seen: HashSet<CertificateDer<'static>>,
+    /// Those in files and directories that the user named.
+    named: HashSet<CertificateDer<'static>>,
 }
 
 impl Authorities {
@@ -104,7 +107,7 @@ impl Authorities {
     fn add(&mut self, AuthorityPath { path, setting }: &AuthorityPath) -> Result<()> {
         let is_named = !setting.is_empty();
         let failed = |why: &str| Error::invalid_setting(format!("{setting}: {}: {why}", path.display()));
-        match self.add_path(path) {
+        match self.add_path(path, is_named) {
             Err(error) if is_named => return Err(failed(&os_message(&error))),
             Ok((0, _)) if is_named => return Err(failed("no certificate (PEM) of an authority in it")),
             Ok((found, skipped)) if skipped > 0 && is_named => {
@@ -119,23 +122,23 @@ impl Authorities {
     }
 
     /// Returns the numbers of certificates that can be used, and of files and certificates that cannot.
-    fn add_path(&mut self, path: &Path) -> io::Result<(usize, usize)> {
+    fn add_path(&mut self, path: &Path, is_named: bool) -> io::Result<(usize, usize)> {
         if !path.is_dir() {
-            return Ok(self.add_pem(&disk::read(path, MAX_FILE_BYTES)?));
+            return Ok(self.add_pem(&disk::read(path, MAX_FILE_BYTES)?, is_named));
         }
         let (mut found, mut skipped) = (0, 0);
         for file in certificate_files(path)? {
-            let (good, bad) = disk::read(&file, MAX_FILE_BYTES).map_or((0, 1), |pem| self.add_pem(&pem));
+            let (good, bad) = disk::read(&file, MAX_FILE_BYTES).map_or((0, 1), |pem| self.add_pem(&pem, is_named));
             (found, skipped) = (found + good, skipped + bad);
         }
         Ok((found, skipped))
     }
 
     /// Adds the certificates in `pem`. Returns the numbers of those that can and cannot be used.
-    fn add_pem(&mut self, pem: &[u8]) -> (usize, usize) {
+    fn add_pem(&mut self, pem: &[u8], is_named: bool) -> (usize, usize) {
         let (mut good, mut bad) = (0, 0);
         for certificate in CertificateDer::pem_slice_iter(pem) {
-            match certificate.is_ok_and(|certificate| self.add_certificate(certificate)) {
+            match certificate.is_ok_and(|certificate| self.add_certificate(certificate, is_named)) {
                 true => good += 1,
                 false => bad += 1,
             }
@@ -144,11 +147,11 @@ impl Authorities {
     }
 
     /// Adds a certificate. Returns whether it can be used.
-    fn add_certificate(&mut self, certificate: CertificateDer<'static>) -> bool {
-        if self.seen.contains(&certificate) {
-            return true;
+    fn add_certificate(&mut self, certificate: CertificateDer<'static>, is_named: bool) -> bool {
+        let is_good = self.seen.contains(&certificate) || self.roots.add(certificate.clone()).is_ok();
+        if is_good && is_named {
+            self.named.insert(certificate.clone());
         }
-        let is_good = self.roots.add(certificate.clone()).is_ok();
         if is_good {
             self.seen.insert(certificate);
         }

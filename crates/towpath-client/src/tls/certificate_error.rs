@@ -40,7 +40,8 @@ pub(super) fn of(host: &str, why: &CertificateError) -> Error {
             "has no name that a client can verify: ask the operator of the server, or try with --insecure".to_owned()
         }
         other if is_of_authority(other) => {
-            "is signed by itself: name it with --ca-file, or try with --insecure".to_owned()
+            "is that of an authority: if it is the server's own, name it with --ca-file, or try with --insecure"
+                .to_owned()
         }
         other => format!("is not trusted ({other}): name its CA with --ca-file, or try with --insecure"),
     };

@@ -13,24 +13,25 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// Accepts servers with a certificate of a trusted authority, and servers that present a trusted certificate of an
-/// authority as their own. `openssl req -x509` makes such certificates, and curl accepts them; rustls does not.
+/// Accepts servers with a certificate of a trusted authority, and servers that present a certificate of an authority as
+/// their own, if the user named it. `openssl req -x509` makes such certificates, and curl accepts them; rustls does not.
+/// Name and time are checked, the usage in an extension is not.
 #[derive(Debug)]
 pub(super) struct TrustedServers {
     webpki: Arc<WebPkiServerVerifier>,
-    trusted: HashSet<CertificateDer<'static>>,
+    named: HashSet<CertificateDer<'static>>,
 }
 
 impl TrustedServers {
-    /// Creates a verifier that trusts `roots`, which were made of `certificates`.
+    /// Creates a verifier that trusts `roots`. Those of them that the user `named` may be certificates of servers.
     ///
     /// # Errors
     /// There is no root.
     pub(super) fn new(
         roots: RootCertStore,
-        certificates: HashSet<CertificateDer<'static>>,
+        named: HashSet<CertificateDer<'static>>,
     ) -> Result<Self, rustls::client::VerifierBuilderError> {
-        Ok(Self { webpki: WebPkiServerVerifier::builder(Arc::new(roots)).build()?, trusted: certificates })
+        Ok(Self { webpki: WebPkiServerVerifier::builder(Arc::new(roots)).build()?, named })
     }
 }
 
@@ -49,7 +50,7 @@ impl ServerCertVerifier for TrustedServers {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.webpki.verify_server_cert(certificate, intermediates, server, ocsp, now) {
-            Err(Error::InvalidCertificate(why)) if is_of_authority(&why) && self.trusted.contains(certificate) => {
+            Err(Error::InvalidCertificate(why)) if is_of_authority(&why) && self.named.contains(certificate) => {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, server)?;
                 Ok(ServerCertVerified::assertion())
             }

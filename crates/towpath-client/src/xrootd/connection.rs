@@ -254,6 +254,8 @@ struct XrootdConnectionState {
     /// Notified when the session is ready, and when it is lost.
     settled: Notify,
     stall: Duration,
+    /// Like `stall`, until the session is ready.
+    login_stall: Duration,
     patience: Duration,
     /// See [`crate::ClientOptions::max_wait`].
     max_wait: Option<Duration>,
@@ -274,6 +276,11 @@ impl XrootdConnectionState {
     fn table(&self) -> MutexGuard<'_, Table> {
         // No code panics while it holds the lock; even then the table would be consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns half of the time without data after which the connection counts as lost.
+    fn stall(&self) -> Duration {
+        if self.established.get().is_some() { self.stall } else { self.login_stall }
     }
 
     /// Ends every request in flight.
@@ -409,6 +416,7 @@ impl Connection {
             tap: OnceLock::new(),
             settled: Notify::new(),
             stall: dial.stall,
+            login_stall: dial.login_stall,
             patience: dial.patience,
             max_wait: dial.max_wait,
         });
@@ -540,6 +548,7 @@ mod tests {
             tap: OnceLock::new(),
             settled: Notify::new(),
             stall: Duration::ZERO,
+            login_stall: Duration::ZERO,
             patience: Duration::ZERO,
             max_wait: None,
         };

@@ -127,7 +127,8 @@ impl RetryState {
                 Err(Error::new(Fault::AuthenticationFailed, message).blamed_on(Blame::Storage))
             }
             // The next connection is more cautious: no request is sent before the session is ready.
-            Failure::EarlyLoss(_) if self.early == 0 && self.retry_time.permits(self.elapsed(now), known_good) => {
+            // After a long silence another attempt would not be within the time.
+            Failure::EarlyLoss(_) if self.early == 0 && self.retry_time.permits(self.elapsed(now) * 2, known_good) => {
                 self.early += 1;
                 Ok(Duration::ZERO)
             }

@@ -454,6 +454,8 @@ impl Site {
             login_cgi: Bytes::clone(&self.server.login_cgi),
             previous,
         };
+        // Half, because a connection counts as lost after twice this time.
+        let stall = self.options.stall.min(self.options.retry_time / 2);
         Ok(Dial {
             host: self.server.host.clone(),
             port: self.server.port,
@@ -462,8 +464,8 @@ impl Site {
             connect_timeout: self.options.connect_timeout,
             dialer: Arc::clone(&self.dialer),
             underway: Arc::default(),
-            // Half, because a connection counts as lost after twice this time.
-            stall: self.options.silence_permitted(self.options.stall * 2, known.good).min(self.options.retry_time) / 2,
+            stall,
+            login_stall: self.options.silence_permitted(stall * 2, known.good) / 2,
             patience: self.options.patience,
             max_wait: self.options.max_wait,
             waits: self.options.waits.clone(),

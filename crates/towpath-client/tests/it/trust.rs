@@ -103,7 +103,7 @@ async fn a_server_may_have_the_trusted_certificate_of_an_authority_itself() {
     for scheme in ["https", "roots"] {
         assert!(good.stat(scheme, with_ca(&good.certificate())).await.unwrap().is_directory());
         for (server, ca, words) in [
-            (&good, &other, "is signed by itself: name it with --ca-file"),
+            (&good, &other, "is that of an authority: if it is the server's own, name it with --ca-file"),
             (&misnamed, &misnamed, "is for other names (one.example)"),
             (&expired, &expired, "expired on Sat, 01 Feb 2020"),
         ] {

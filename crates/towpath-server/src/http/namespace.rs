@@ -320,26 +320,23 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
         let text = "source and destination are in different exports: copy the data, then remove the source";
         return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text).of(Fault::Unsupported));
     }
-    let failures = replace(exchange, &source, &destination).await?;
-    let locks = &exchange.service.http.locks;
-    locks.forget(path);
-    Ok(failures.answer(destination.success()))
+    replace(exchange, &source, &destination).await?;
+    exchange.service.http.locks.forget(path);
+    Ok(respond::empty(destination.success()))
 }
 
 /// Renames the source to the name of the destination. An existing directory, or file in place of a directory, gets a
 /// temporary name first, so that it is still there if the source cannot be renamed, for example because it is on
-/// another mount. Returns the failures to remove it.
-async fn replace(exchange: &Exchange, source: &Metadata, destination: &Destination) -> Result<Failures, Refusal> {
+/// another mount. What then cannot be removed of it is logged.
+async fn replace(exchange: &Exchange, source: &Metadata, destination: &Destination) -> Result<(), Refusal> {
     let (store, caller, path) = (exchange.store(), exchange.caller(), exchange.path());
     let replaced = destination.existing.as_ref().filter(|existing| existing.is_directory() || source.is_directory());
-    let mut failures = Failures::default();
-    let Some(_) = replaced else {
+    if replaced.is_none() {
         let overwrite = if destination.existing.is_some() { Overwrite::Replace } else { Overwrite::Refuse };
         let renamed = store.rename(caller, path, &destination.path, overwrite).await;
         // The source existed a moment ago, so the missing path is the destination's parent.
-        renamed.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT))?;
-        return Ok(failures);
-    };
+        return renamed.map_err(|error| Refusal::from(error).or_status(Fault::NotFound, StatusCode::CONFLICT));
+    }
     let parent = destination.path.parent().unwrap_or_else(StorePath::root);
     let aside = member(&parent, format!(".replaced-{}", random::key()).as_bytes())?;
     store.rename(caller, &destination.path, &aside, Overwrite::Refuse).await?;
@@ -349,6 +346,9 @@ async fn replace(exchange: &Exchange, source: &Metadata, destination: &Destinati
         }
         return Err(error.into());
     }
-    remove(exchange, &aside, &mut failures).await?;
-    Ok(failures)
+    let mut failures = Failures::default();
+    if remove(exchange, &aside, &mut failures).await.is_err() || !failures.is_empty() {
+        tracing::error!("a MOVE replaced {}, but {aside} with its old content cannot be removed", destination.path);
+    }
+    Ok(())
 }

@@ -150,12 +150,12 @@ pub fn create(path: &Path) -> io::Result<fs::File> {
     fs::File::create(path)
 }
 
-/// Creates a file that does not exist.
+/// Creates a file that does not exist. Only its owner may read it.
 ///
 /// # Errors
 /// `AlreadyExists`, and other errors of the system.
 pub fn create_new(path: &Path) -> io::Result<fs::File> {
-    fs::File::create_new(path)
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Returns the canonical path of an existing file or directory.

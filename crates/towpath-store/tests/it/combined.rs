@@ -47,7 +47,10 @@ async fn a_combined_store_keeps_the_promises() {
     let alone = CombinedStore::new(vec![(path("/vo/data"), Arc::clone(&local))]).unwrap();
     // What one store does not support, no store does: for instance resumption, by a store in memory.
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new(0));
-    let beside = CombinedStore::new(vec![(path("/memory"), memory), (path("/vo/data"), local)]).unwrap();
+    let members = vec![(path("/memory"), memory), (path("/vo/data"), local)];
+    let beside_read_only = CombinedStore::with_read_only(members.clone(), &[path("/memory")]).unwrap();
+    assert!(beside_read_only.capabilities().resume, "nothing is written to the store that does not support it");
+    let beside = CombinedStore::new(members).unwrap();
     assert_eq!([alone.capabilities().resume, beside.capabilities().resume], [true, false]);
     for (store, name) in [(alone, "alone"), (beside, "beside")] {
         let directory = path("/vo/data").join(name.as_bytes()).unwrap();

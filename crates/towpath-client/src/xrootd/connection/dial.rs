@@ -36,6 +36,8 @@ pub(in crate::xrootd) struct Dial {
     /// Bytes of file data in flight in the session.
     pub(in crate::xrootd) underway: Arc<AtomicUsize>,
     pub(in crate::xrootd) stall: Duration,
+    /// Like `stall`, until the session is ready.
+    pub(in crate::xrootd) login_stall: Duration,
     pub(in crate::xrootd) patience: Duration,
     pub(in crate::xrootd) max_wait: Option<Duration>,
     pub(in crate::xrootd) waits: WaitReporter,

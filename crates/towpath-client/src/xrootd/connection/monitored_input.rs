@@ -159,7 +159,7 @@ impl<I: AsyncRead + Unpin> MonitoredInput<I> {
             let host = &self.shared.host;
             self.shared.waits.say(host, || format!("waiting for {host}: no response for {} s", waited.as_secs()));
         }
-        let limit = self.shared.stall * 2;
+        let limit = self.shared.stall() * 2;
         if self.shared.established.get().is_none() && now - self.began >= limit {
             return Err(format!("login not completed within {} s", limit.as_secs()));
         }
@@ -168,7 +168,7 @@ impl<I: AsyncRead + Unpin> MonitoredInput<I> {
 
     /// Receives at least one byte and at most `limit` bytes into `target`.
     pub(super) async fn receive(&mut self, target: &mut impl BufMut, limit: usize) -> Result<usize, String> {
-        let stall = self.shared.stall;
+        let stall = self.shared.stall();
         loop {
             let now = clock::now();
             if now >= self.expires_next {
@@ -205,7 +205,7 @@ impl<I: AsyncRead + Unpin> MonitoredInput<I> {
             Ok(0) => Err("the server closed it".into()),
             Ok(received) => {
                 self.liveness.heard(clock::now(), received);
-                let stall = self.shared.stall;
+                let stall = self.shared.stall();
                 if self.within_answer && received >= SUBSTANCE_BYTES {
                     self.record_progress();
                 }
@@ -221,7 +221,7 @@ impl<I: AsyncRead + Unpin> MonitoredInput<I> {
     /// Decides what to do about silence.
     fn look(&mut self) -> Result<(), String> {
         let (busy, patient) = self.shared.expects();
-        let (stall, patience) = (self.shared.stall, self.shared.patience);
+        let (stall, patience) = (self.shared.stall(), self.shared.patience);
         match self.liveness.silence(clock::now(), busy || self.within_answer, patient, stall, patience) {
             Verdict::Wait => Ok(()),
             Verdict::Ping => {

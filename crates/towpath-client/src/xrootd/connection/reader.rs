@@ -165,7 +165,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             waiting.deadline = now + self.shared.patience;
             self.input.record_progress();
         }
-        if waiting.given_up || !waiting.parts.trickle(now, self.shared.stall) {
+        if waiting.given_up || !waiting.parts.trickle(now, self.shared.stall()) {
             return self.shared.put_back(stream_id, waiting);
         }
         let message = format!("{} sends many response parts with almost no data", self.host);
@@ -195,7 +195,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             Response::Wait(wait) => Failure::Wait { seconds: wait.seconds },
             Response::WaitResp(wait) => {
                 let promised = Duration::from_secs(u64::from(wait.seconds));
-                let promised = promised.max(self.shared.stall).min(self.shared.patience);
+                let promised = promised.max(self.shared.stall()).min(self.shared.patience);
                 // Promises may be renewed, but not indefinitely.
                 waiting.deadline = (clock::now() + promised).min(waiting.last_deadline);
                 waiting.patient = true;
