@@ -101,7 +101,8 @@ impl NamePattern {
     /// Like [`Self::of_text`], for a percent-encoded component. Encoded characters are never special. A component with
     /// an encoded character in a class is literal.
     fn of_encoded(name: &str) -> Vec<Self> {
-        match escaped(name).and_then(|text| glob(&percent_decode_str(&text).collect::<Vec<_>>())) {
+        let escaped = has_pattern(name.as_bytes()).then(|| escaped(name)).flatten();
+        match escaped.and_then(|text| glob(&percent_decode_str(&text).collect::<Vec<_>>())) {
             Some(glob) => vec![glob],
             None => Self::literal(&percent_decode_str(name).collect::<Vec<_>>()),
         }
