@@ -35,12 +35,15 @@ pub enum PasswordSource {
 }
 
 impl PasswordSource {
-    fn file(&self) -> Option<PathBuf> {
+    /// Returns the file, and whether the user named it.
+    fn file(&self) -> Option<(PathBuf, bool)> {
+        let of_home = || Some(PathBuf::from(environment::variable("HOME")?).join(".netrc"));
         match self {
-            Self::Discover => environment::variable("NETRC")
-                .map(PathBuf::from)
-                .or_else(|| Some(PathBuf::from(environment::variable("HOME")?).join(".netrc"))),
-            Self::File(path) => Some(path.clone()),
+            Self::Discover => match environment::variable("NETRC") {
+                Some(path) => Some((path.into(), true)),
+                None => of_home().map(|path| (path, false)),
+            },
+            Self::File(path) => Some((path.clone(), true)),
             Self::Nothing => None,
         }
     }
@@ -102,7 +105,7 @@ impl Passwords {
     }
 
     fn read(&self) -> Result<Netrc> {
-        let Some(path) = self.source.file() else { return Ok(Netrc::default()) };
+        let Some((path, is_named)) = self.source.file() else { return Ok(Netrc::default()) };
         let unusable = |why: &str| {
             let message = format!("the passwords in {} cannot be used: {why}", path.display());
             Error::new(Fault::AuthenticationFailed, message)
@@ -110,6 +113,11 @@ impl Passwords {
         match disk::read_regular(&path, MAX_NETRC_BYTES, RequiredOwner::Any) {
             Ok(text) => Netrc::parse(&String::from_utf8_lossy(&text)).map_err(|why| unusable(&why)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Netrc::default()),
+            // The home directory may be that of another user, as after `su`.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !is_named => {
+                tracing::warn!("no passwords are used: {}: {error}", path.display());
+                Ok(Netrc::default())
+            }
             Err(error) => Err(unusable(&error.to_string())),
         }
     }
