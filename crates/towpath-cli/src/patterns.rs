@@ -121,29 +121,30 @@ fn escaped(name: &str) -> Option<String> {
     let mut escaped = String::with_capacity(name.len());
     let mut rest = name;
     while let Some(character) = rest.chars().next() {
-        let part = match character {
-            '[' => {
-                // The first character of a class, also behind `!`, is not its end.
-                let start = if rest[1..].starts_with(['!', '^']) { 2 } else { 1 };
-                let first = rest[start..].chars().next()?.len_utf8();
-                let end = start + first + rest[start + first..].find(']')?;
-                Some(&rest[..=end]).filter(|class| !class.contains('%'))?
-            }
-            _ => {
-                match rest.get(..3).filter(|start| SPECIAL.iter().any(|special| special.eq_ignore_ascii_case(start))) {
-                    Some(special) => {
-                        escaped.extend(["[", special, "]"]);
-                        rest = &rest[special.len()..];
-                        continue;
-                    }
-                    None => &rest[..character.len_utf8()],
-                }
-            }
+        let special = rest.get(..3).filter(|start| SPECIAL.iter().any(|special| special.eq_ignore_ascii_case(start)));
+        let length = match (character, special) {
+            ('[', _) => class_length(rest)?,
+            (_, Some(special)) => special.len(),
+            _ => character.len_utf8(),
         };
-        escaped.push_str(part);
-        rest = &rest[part.len()..];
+        let (part, behind) = rest.split_at(length);
+        match special {
+            Some(special) => escaped.extend(["[", special, "]"]),
+            None => escaped.push_str(part),
+        }
+        rest = behind;
     }
     Some(escaped)
+}
+
+/// Returns the length in bytes of the class at the start of `text`; `None` if it is not closed or has an encoded
+/// character.
+fn class_length(text: &str) -> Option<usize> {
+    // The first character of a class, also behind `!`, is not its end.
+    let start = if text[1..].starts_with(['!', '^']) { 2 } else { 1 };
+    let first = text[start..].chars().next()?.len_utf8();
+    let length = start + first + text[start + first..].find(']')? + 1;
+    (!text[..length].contains('%')).then_some(length)
 }
 
 fn has_pattern(path: &[u8]) -> bool {

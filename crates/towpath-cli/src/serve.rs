@@ -93,11 +93,10 @@ fn open_store(settings: &ServeConfig, options: &LocalOptions) -> Result<Arc<dyn 
         return open(&settings.root);
     }
     let roots = settings.export.iter().map(|export| open(&export.root));
-    let prefixes = Exports::new(settings)?.prefixes().cloned().collect::<Vec<_>>();
-    let members = prefixes.into_iter().zip(roots).map(|(prefix, store)| Ok((prefix, store?)));
+    let exports = Exports::new(settings)?;
+    let read_only: Vec<_> = exports.read_only().cloned().collect();
+    let members = exports.prefixes().cloned().zip(roots).map(|(prefix, store)| Ok((prefix, store?)));
     let members = members.collect::<Result<Vec<_>, Failure>>()?;
-    let read_only = members.iter().zip(&settings.export).filter(|(_, export)| !export.writable);
-    let read_only: Vec<_> = read_only.map(|((prefix, _), _)| prefix.clone()).collect();
     if members.iter().any(|(_, store)| store.capabilities().attributes) {
         let lacks_attributes = |(prefix, store): &&(StorePath, Arc<dyn Store>)| {
             let capabilities = store.capabilities();

@@ -155,8 +155,10 @@ impl Identity {
     /// Checks that `activity` on `path` is allowed.
     ///
     /// # Errors
-    /// `ReadOnly` if the export is read-only; `NotFound` outside of the exports; the error of refused credentials; `AuthenticationFailed` for an anonymous caller (a token or a password may
-    /// help) or an expired token; `PermissionDenied` otherwise. All have a [reason](Error::reason), a [`DenialReason`].
+    /// `ReadOnly` if the export is read-only; `NotFound` outside of the exports; the error of refused credentials;
+    /// `AuthenticationFailed` for an anonymous caller (a token or a password may help) or an expired token;
+    /// `PermissionDenied` otherwise. All but those outside of the exports have a [reason](Error::reason), a
+    /// [`DenialReason`].
     pub fn check(&self, activity: Activity, path: &StorePath) -> Result<()> {
         if self.may(activity, path) { Ok(()) } else { Err(self.denial(activity, path)) }
     }

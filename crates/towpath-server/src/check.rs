@@ -134,7 +134,7 @@ pub fn warnings(config: &ServeConfig) -> Result<Vec<Finding>, StartError> {
 /// Returns the pairs of exports of which one directory contains the other, or is the same.
 fn overlapping(exports: &[ExportConfig]) -> Vec<(&ExportConfig, &ExportConfig)> {
     // A directory that cannot be opened is an error of its own.
-    let resolved = |export: &ExportConfig| export.root.canonicalize().unwrap_or_else(|_| export.root.clone());
+    let resolved = |export: &ExportConfig| disk::canonicalize(&export.root).unwrap_or_else(|_| export.root.clone());
     let exports: Vec<_> = exports.iter().map(|export| (export, resolved(export))).collect();
     let is_nested = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
     let pairs = exports.iter().enumerate().flat_map(|(index, b)| exports[..index].iter().map(move |a| (a, b)));

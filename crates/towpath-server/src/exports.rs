@@ -61,7 +61,7 @@ impl Exports {
     }
 
     /// Returns the paths of the read-only exports.
-    pub(crate) fn read_only(&self) -> impl Iterator<Item = &StorePath> {
+    pub fn read_only(&self) -> impl Iterator<Item = &StorePath> {
         self.0.iter().filter(|export| !export.is_writable).map(|export| &export.prefix)
     }
 

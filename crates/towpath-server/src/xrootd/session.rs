@@ -278,10 +278,9 @@ impl Session {
         // Keys that are unavailable now may be available at the next request.
         let is_final = identity.refused.as_ref().is_none_or(|error| error.fault() != Fault::Unavailable);
         let identity = Arc::new(identity);
-        if !is_final {
-            return identity;
+        if is_final {
+            self.identity.replace(SessionIdentity { identity: Arc::clone(&identity), access, token });
         }
-        self.identity.replace(SessionIdentity { identity: Arc::clone(&identity), access, token });
         identity
     }
 
