@@ -13,11 +13,13 @@
 mod attribute;
 mod caller;
 mod combined;
+pub mod disk_pool;
 mod error;
 pub mod local;
 pub mod memory;
 mod metadata;
 mod path;
+mod positional;
 mod resume;
 mod retry;
 mod store;

@@ -23,7 +23,6 @@ mod inode;
 mod journal;
 mod list;
 mod partial_upload;
-mod pool;
 mod read;
 mod root;
 mod sequential_hasher;
@@ -55,7 +54,6 @@ use self::{
     digest_flights::{DigestFlights, Flight},
     errno::ErrnoContext as _,
     inode::Inode,
-    pool::DiskPool,
     read::LocalFile,
     root::{Parent, Root},
     sequential_hasher::ReorderMemory,
@@ -64,7 +62,8 @@ use self::{
 };
 use crate::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, READ_BYTES, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::writeback,
+    Overwrite, READ_BYTES, ReadHandle, Result, Space, Store, StorePath, WriteHandle, disk_pool::DiskPool,
+    sys::writeback,
 };
 
 /// The durability of committed uploads.

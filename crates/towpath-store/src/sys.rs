@@ -9,4 +9,5 @@ pub(crate) mod host;
 pub mod net;
 pub mod processor;
 pub mod random;
+pub mod volume;
 pub(crate) mod writeback;

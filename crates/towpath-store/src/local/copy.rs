@@ -16,10 +16,9 @@ use super::{
     errno::ErrnoContext as _,
     holes,
     inode::{self, Inode, Stamp},
-    pool::CancellationCheck,
     read, root, write,
 };
-use crate::{Error, Fault, Overwrite, Result, StorePath, sys::clock};
+use crate::{Error, Fault, Overwrite, Result, StorePath, disk_pool::CancellationCheck, positional, sys::clock};
 
 /// Bytes to copy between checks for cancellation.
 const STEP_BYTES: u64 = 64 << 20;
@@ -81,11 +80,11 @@ fn copy_data(source: &File, copy: &File, size: u64, cancelled: &CancellationChec
 fn copy_some(source: &File, copy: &File, offset: u64, length: u64) -> rustix::io::Result<u64> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let (mut from, mut to) = (offset, offset);
-    match read::retry(|| fs::copy_file_range(source, Some(&mut from), copy, Some(&mut to), length)) {
+    match positional::retry(|| fs::copy_file_range(source, Some(&mut from), copy, Some(&mut to), length)) {
         Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
             let mut buffer = vec![0; length.min(BUFFER_BYTES)];
-            let got = read::fill(source, offset, &mut buffer)?;
-            write::write_all(copy, offset, buffer.get(..got).unwrap_or_default())?;
+            let got = positional::fill(source, offset, &mut buffer)?;
+            positional::write_all(copy, offset, buffer.get(..got).unwrap_or_default())?;
             Ok(got as u64)
         }
         outcome => outcome.map(|copied| copied as u64),

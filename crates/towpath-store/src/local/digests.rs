@@ -28,9 +28,8 @@ use super::{
     Local,
     errno::ErrnoContext as _,
     inode::{self, Inode, Stamp},
-    pool::CancellationCheck,
 };
-use crate::{Error, Fault, Result, sys::clock};
+use crate::{Error, Fault, Result, disk_pool::CancellationCheck, positional, sys::clock};
 
 /// Length of one read for a digest in bytes: large enough for negligible overhead per call, small enough to stay in the
 /// second-level cache between the kernel's copy and the computation.
@@ -136,7 +135,7 @@ pub(super) fn compute(
     loop {
         cancelled.check()?;
         let length =
-            super::read::retry(|| rustix::io::pread(file, &mut piece[..], hasher.bytes())).context("reading")?;
+            positional::retry(|| rustix::io::pread(file, &mut piece[..], hasher.bytes())).context("reading")?;
         if length == 0 {
             return Ok(hasher.finish());
         }

@@ -10,7 +10,7 @@ use rustix::{
     io::{self, Errno},
 };
 
-use super::{read, write::write_all};
+use crate::positional::{self, write_all};
 
 /// Aligned blocks of zeros of this size in bytes become holes. File systems allocate 4 to 64 KiB at a time; smaller
 /// blocks would split data into many small writes.
@@ -91,7 +91,7 @@ pub(super) fn next_data(file: &File, offset: u64, size: u64) -> io::Result<Optio
     }
 }
 
-/// Like [`read::append`], but holes are not read from a sparse file.
+/// Like [`positional::append`], but holes are not read from a sparse file.
 pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let before = buffer.len();
     let size = u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
@@ -103,7 +103,7 @@ pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u
         // Both are at most `length` bytes after `offset`.
         buffer.resize(buffer.len() + (start - at) as usize, 0);
         let wanted = (data_end - start) as usize;
-        if read::append(file, start, wanted, buffer)? < wanted {
+        if positional::append(file, start, wanted, buffer)? < wanted {
             break;
         }
         at = data_end;

@@ -20,8 +20,8 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Extent, ExtentDigests};
 pub(super) use self::format::fuzz;
 use self::format::{HEADER_BYTES, RECORD_BYTES};
 pub(super) use self::format::{Header, Record};
-use super::{errno::ErrnoContext as _, inode, inode::Inode, read, write};
-use crate::{Result, ResumeKey};
+use super::{errno::ErrnoContext as _, inode, inode::Inode};
+use crate::{Result, ResumeKey, positional};
 
 /// Maximum number of blocks of a file; it determines the block length and keeps journals small.
 const BLOCKS: u64 = 65_536;
@@ -75,7 +75,7 @@ pub(super) fn records(file: &File, header: &Header) -> Result<Vec<Record>> {
     let size = inode::size_of(Inode::of(file)?.status());
     let length = usize::try_from(size).unwrap_or(limit).min(limit);
     let mut journal = Vec::new();
-    read::append(file, 0, length, &mut journal).context("reading the journal")?;
+    positional::append(file, 0, length, &mut journal).context("reading the journal")?;
     Ok(format::read(&journal, header.key, header.size))
 }
 
@@ -145,7 +145,7 @@ impl Journal {
     fn append(&self, state: &mut State, extents: &[Extent]) -> Result<()> {
         let records = encode(extents, state.records);
         let offset = HEADER_BYTES + state.records as usize * RECORD_BYTES;
-        write::write_all(&self.file, offset as u64, &records).context("writing the journal")?;
+        positional::write_all(&self.file, offset as u64, &records).context("writing the journal")?;
         state.records += (records.len() / RECORD_BYTES) as u32;
         Ok(())
     }
@@ -197,7 +197,7 @@ mod tests {
         let header = Header::new(ResumeKey::new([1; 16]), size);
         let file = tempfile::tempfile().unwrap();
         let (bytes, records) = header.journal(&[]);
-        write::write_all(&file, 0, &bytes).unwrap();
+        positional::write_all(&file, 0, &bytes).unwrap();
         Journal::new(file, header, records)
     }
 
@@ -222,7 +222,7 @@ mod tests {
         let extents: Vec<_> = (0..270_000).map(|offset| extent(offset, 1)).collect();
         let (bytes, count) = header.journal(&extents);
         let file = tempfile::tempfile().unwrap();
-        write::write_all(&file, 0, &bytes).unwrap();
+        positional::write_all(&file, 0, &bytes).unwrap();
         let read = records(&file, &header).unwrap();
         assert_eq!((count, read.len(), read.last().unwrap().offset), (262_144, 262_144, 262_143));
     }

@@ -24,12 +24,13 @@ use super::{
     errno::ErrnoContext as _,
     inode::{self, Inode},
     journal::{self, Header, Journal, Record},
-    pool::CancellationCheck,
-    read,
     root::Parent,
     staging::StagingFile,
 };
-use crate::{Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey, sys::processor::processors};
+use crate::{
+    Caller, MAX_PRESENT_EXTENTS, Result, ResumeKey, disk_pool::CancellationCheck, positional,
+    sys::processor::processors,
+};
 
 /// Length of one read in bytes.
 const PIECE_BYTES: usize = 256 << 10;
@@ -192,7 +193,7 @@ fn read_back(
         let at = record.offset + hasher.bytes();
         let wanted = usize::try_from(record.end() - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
         let buffer = piece.get_mut(..wanted).unwrap_or_default();
-        match read::fill(file, at, buffer) {
+        match positional::fill(file, at, buffer) {
             Ok(filled) if filled == wanted => hasher.update(buffer),
             Ok(_) => return Ok(None),
             Err(errno) => {

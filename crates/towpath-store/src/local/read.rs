@@ -5,15 +5,12 @@
 //! compared *after* each read: a writer changes the modification time before it changes the data, so data of another
 //! version cannot pass.
 
-use std::{fs::File, io::IoSliceMut, os::fd::AsFd, sync::Arc};
+use std::{fs::File, os::fd::AsFd, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use rustix::{
-    fs::Stat,
-    io::{self, Errno, ReadWriteFlags},
-};
+use rustix::{fs::Stat, io};
 
 use super::{
     Local,
@@ -25,6 +22,7 @@ use super::{
 use crate::{
     ByteRange, ContentStream, Error, Fault, FileKind, Metadata, OpenOptions, ReadBuffer, ReadHandle, Result, StorePath,
     VectorReads,
+    positional::{self, append, read_without_waiting},
 };
 
 /// Maximum number of bytes copied on a network thread: about 40 µs, the cost of two context switches. Longer reads go
@@ -226,7 +224,7 @@ pub(super) fn expect_length<Fd: AsFd>(file: &File, inode: &Inode<Fd>, file_syste
     if inode::size_of(inode.status()) > 0 || root::is_local(file_system) {
         return Ok(());
     }
-    let got = retry(|| io::pread(file, &mut [0][..], 0)).context("reading")?;
+    let got = positional::retry(|| io::pread(file, &mut [0][..], 0)).context("reading")?;
     Stamp::of(inode.status()).check(file)?;
     if got > 0 {
         let message =
@@ -234,68 +232,4 @@ pub(super) fn expect_length<Fd: AsFd>(file: &File, inode: &Inode<Fd>, file_syste
         return Err(Error::new(Fault::NotRegular, message));
     }
     Ok(())
-}
-
-/// Reads into `buffer`, up to its length, the bytes that are available without waiting for a disk; `None` if there are
-/// none.
-pub(super) fn read_without_waiting(
-    file: &File,
-    in_memory: bool,
-    offset: u64,
-    buffer: &mut [u8],
-) -> io::Result<Option<usize>> {
-    if buffer.is_empty() {
-        return Ok(Some(0));
-    }
-    if in_memory {
-        return fill(file, offset, buffer).map(Some);
-    }
-    match retry(|| io::preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)) {
-        Ok(got) => Ok(Some(got)),
-        // AGAIN: not in the page cache. OPNOTSUPP: not supported by the file system.
-        Err(Errno::AGAIN | Errno::OPNOTSUPP) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Reads at `offset` until `buffer` is full or the file ends; returns the number of bytes read.
-pub(super) fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match retry(|| io::pread(file, &mut *rest, offset + filled as u64))? {
-            0 => break,
-            got => filled += got,
-        }
-    }
-    Ok(filled)
-}
-
-/// Like [`fill`], appended to `buffer`; zeros the buffer first only where it has no spare capacity.
-pub(super) fn append(file: &File, offset: u64, length: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    let before = buffer.len();
-    buffer.reserve_exact(length);
-    // The kernel fills the whole capacity: if that exceeds the requested length, the read takes two steps.
-    if buffer.capacity() - before > length {
-        buffer.resize(before + length, 0);
-        let filled = fill(file, offset, buffer.get_mut(before..).unwrap_or_default())?;
-        buffer.truncate(before + filled);
-        return Ok(filled);
-    }
-    while buffer.len() < before + length {
-        let at = offset + (buffer.len() - before) as u64;
-        if retry(|| io::pread(file, rustix::buffer::spare_capacity(buffer), at))? == 0 {
-            break;
-        }
-    }
-    Ok(buffer.len() - before)
-}
-
-/// Repeats a call interrupted by a signal.
-pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            outcome => return outcome,
-        }
-    }
 }

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use rustix::fs::{self, Advice};
 
-use super::{
-    errno,
-    read::{LocalFile, fill, read_without_waiting},
+use super::{errno, read::LocalFile};
+use crate::{
+    ByteRange, Error, Fault, Result, VectorReads,
+    positional::{fill, read_without_waiting},
 };
-use crate::{ByteRange, Error, Fault, Result, VectorReads};
 
 /// Maximum gap between joined ranges in bytes. A system call costs about as much as copying 4 KiB from the page cache
 /// (measured, ext4 and tmpfs), and a disk reads whole pages of 4 KiB anyway.

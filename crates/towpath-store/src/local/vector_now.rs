@@ -4,12 +4,8 @@
 //! file therefore form a *run*: one call reads it, gaps included, and its parts are copied to their buffers. Ranges
 //! keep their order, because fast clients send them in file order. The version is compared once, after the last read.
 
-use super::{
-    errno::ErrnoContext as _,
-    read::{LocalFile, read_without_waiting},
-    vector::GAP_BYTES,
-};
-use crate::{Error, Fault, ReadBuffer, Result};
+use super::{errno::ErrnoContext as _, read::LocalFile, vector::GAP_BYTES};
+use crate::{Error, Fault, ReadBuffer, Result, positional::read_without_waiting};
 
 /// Maximum number of bytes copied on a network thread, excluding gaps. 170 ranges of 1.5 KiB scattered over 2 GiB take
 /// about 300 µs.

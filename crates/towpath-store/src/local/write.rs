@@ -34,14 +34,15 @@ use super::{
     inode::{self, Inode},
     journal::Journal,
     partial_upload::{PartialUpload, ResumedUpload},
-    pool::CancellationCheck,
-    read,
     root::{self, Parent},
     staging::StagingFile,
     upload_digests::UploadDigests,
 };
 use crate::{
-    Caller, CreateOptions, Error, Expectation, Fault, Metadata, Overwrite, Result, StorePath, WriteHandle, sys::clock,
+    Caller, CreateOptions, Error, Expectation, Fault, Metadata, Overwrite, Result, StorePath, WriteHandle,
+    disk_pool::CancellationCheck,
+    positional::{self, write_all},
+    sys::clock,
 };
 
 /// Offsets are signed in the kernel.
@@ -400,7 +401,7 @@ impl Body {
         let size = inode::size_of(Inode::of(self.file.as_fd())?.status());
         let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut buffer = Vec::new();
-        read::append(&self.file, offset, length.min(rest), &mut buffer).context("reading")?;
+        positional::append(&self.file, offset, length.min(rest), &mut buffer).context("reading")?;
         Ok(buffer.into())
     }
 
@@ -582,18 +583,6 @@ fn expect_space(directory: &rustix::fd::OwnedFd, size: u64) -> Result<()> {
     let space = super::space_of(directory)?;
     if size > space.free {
         return Err(Error::new(Fault::NoSpace, format!("{size} bytes do not fit: {} are free", space.free)));
-    }
-    Ok(())
-}
-
-/// Writes all of `data`. `pwrite` may write less than requested, for instance shortly before the disk is full.
-pub(super) fn write_all(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
-    let mut written = 0;
-    while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
-        match read::retry(|| io::pwrite(file, rest, offset + written as u64))? {
-            0 => return Err(io::Errno::IO),
-            more => written += more,
-        }
     }
     Ok(())
 }

@@ -21,8 +21,8 @@ use crate::{
     local::{
         errno::{self, ErrnoContext as _},
         root::Parent,
-        write,
     },
+    positional,
     sys::random,
 };
 
@@ -172,7 +172,7 @@ impl StagingFile {
         let (new, name) = (self.beside(NEW_JOURNAL_SUFFIX), self.beside(JOURNAL_SUFFIX));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(fs::openat(&self.area.directory, &new, flags, Mode::RUSR | Mode::WUSR)?);
-        write::write_all(&file, 0, content)?;
+        positional::write_all(&file, 0, content)?;
         fs::renameat(&self.area.directory, &new, &self.area.directory, &name)?;
         Ok(file)
     }

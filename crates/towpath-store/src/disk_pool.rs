@@ -40,18 +40,18 @@ const MEMORY: Duration = Duration::from_secs(1);
 
 /// A bounded set of threads for blocking calls.
 #[derive(Debug, Clone)]
-pub(super) struct DiskPool {
+pub struct DiskPool {
     queue: Arc<JobQueue>,
     long_jobs: Arc<Semaphore>,
 }
 
 /// Tells a long job whether its caller has gone.
 #[derive(Debug)]
-pub(super) struct CancellationCheck(Weak<()>);
+pub struct CancellationCheck(Weak<()>);
 
 impl CancellationCheck {
     /// Returns `CancellationCheck` once the future that waits for this job is dropped.
-    pub(super) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.0.strong_count() == 0 {
             return Err(Error::new(Fault::Cancelled, "the request was cancelled"));
         }
@@ -61,7 +61,7 @@ impl CancellationCheck {
 
 impl DiskPool {
     /// Creates a pool that runs at most `jobs` calls concurrently, at least one.
-    pub(super) fn new(jobs: usize) -> Self {
+    pub fn new(jobs: usize) -> Self {
         let most = jobs.max(1);
         let few = processors().min(most);
         let state = State { jobs: VecDeque::new(), taken: 0, threads: 0, needed: None, is_watched: false };
@@ -73,14 +73,14 @@ impl DiskPool {
 
     /// Runs `job` on a thread that may block. If the future is dropped, the job still runs to its end and its result
     /// is dropped.
-    pub(super) async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let (job, outcome) = told(job);
         self.queue.join(Box::new(job));
         outcome.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     /// Like [`Self::run`], for a long job that periodically checks for cancellation.
-    pub(super) async fn run_long<T: Send + 'static>(
+    pub async fn run_long<T: Send + 'static>(
         &self,
         job: impl FnOnce(&CancellationCheck) -> Result<T> + Send + 'static,
     ) -> Result<T> {
