@@ -35,5 +35,6 @@ pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use retry::Backoff;
 pub use store::{
     ByteRange, Capabilities, Changes, ContentStream, CreateOptions, Entry, Expectation, ListOptions, Listing,
-    OpenOptions, Overwrite, READ_BYTES, ReadBuffer, ReadHandle, Store, VectorReads, WriteHandle,
+    LocalPart, OpenOptions, Overwrite, Preparation, READ_BYTES, ReadBuffer, ReadHandle, Store, VectorReads,
+    WriteHandle,
 };

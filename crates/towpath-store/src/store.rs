@@ -133,12 +133,56 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// file fail with `Unsupported`. `None` for any other file.
     async fn stream(&self) -> Result<Option<ContentStream>>;
 
-    /// Returns the open local file, if there is one, for `sendfile` and the like. It stays the opened version.
-    fn local_file(&self) -> Option<Arc<File>>;
+    /// Announces reads of `ranges`, which may overlap, be in any order, and pass the end of the file, so that a store
+    /// can fetch them from afar with few requests. `None` if announcing has no effect: all of them are at hand, or the
+    /// store has no place for data in advance. Returns immediately.
+    fn prepare(&self, ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>>;
 
-    /// Returns `Changed` if the file no longer has the opened version. For users of [`Self::local_file`]; the reads
+    /// Returns a part of a local file that holds the `length` bytes at `offset`, for `sendfile` and the like; `None`
+    /// if they are not, or not intact, in one place of a local file. It stays the opened version. Returns immediately.
+    fn local_part(&self, offset: u64, length: u64) -> Option<LocalPart>;
+
+    /// Returns `Changed` if the file no longer has the opened version. For users of [`Self::local_part`]; the reads
     /// above check it themselves. Never waits for the network.
     fn check_version(&self) -> Result<()>;
+}
+
+/// Announced reads of a file ([`ReadHandle::prepare`]). Dropping it withdraws the announcement.
+#[async_trait]
+pub trait Preparation: Send + Sync + fmt::Debug {
+    /// Waits until `part`, a part of the announced ranges, can be read without waiting for a network. The data are
+    /// in the store, not in memory of the caller. They may be lost again before they are read; the read then waits.
+    ///
+    /// Fails if fetching them failed. Cancellation has no effect on other callers.
+    async fn ready(&self, part: ByteRange) -> Result<()>;
+}
+
+/// A part of a local file whose data stay in place while this exists: the store does not overwrite, truncate or punch
+/// it meanwhile. (Other programs can: see [`ReadHandle::check_version`].)
+#[derive(Clone)]
+pub struct LocalPart {
+    /// The file. Bytes outside of the part are undefined.
+    pub file: Arc<File>,
+    /// Held by the store while the part is in use.
+    _lease: Option<Arc<dyn Send + Sync>>,
+}
+
+impl LocalPart {
+    /// Creates a part of a file whose data the store never moves.
+    pub fn new(file: Arc<File>) -> Self {
+        Self { file, _lease: None }
+    }
+
+    /// Creates a part of a file whose data the store may move once `lease` is dropped.
+    pub fn leased(file: Arc<File>, lease: Arc<dyn Send + Sync>) -> Self {
+        Self { file, _lease: Some(lease) }
+    }
+}
+
+impl fmt::Debug for LocalPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalPart").field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 /// An open file for writing. All methods may be called concurrently, with pieces in any order.

@@ -88,6 +88,7 @@ checks! {
             read_into_appends read_now_appends_or_leaves_the_buffer many_tasks_read_at_once
             a_dropped_read_leaves_the_handle_usable a_replaced_file_is_never_mixed only_the_version_asked_for_is_opened
             a_directory_is_not_opened the_local_file_is_the_version_that_was_opened
+            announced_ranges_can_be_read_when_they_are_ready a_withdrawn_announcement_leaves_the_handle_usable
             a_vector_read_answers_each_range_once a_range_past_the_end_fails_alone a_vector_of_thousands_is_read
             ranges_of_a_vector_may_overlap;
         uploading: an_upload_is_invisible_until_it_is_committed an_empty_file_can_be_uploaded

@@ -21,8 +21,8 @@ use towpath_proto::http::{
     range::{self, ContentRange, RangeRequest},
 };
 use towpath_store::{
-    Blame, ByteRange, Caller, ContentStream, Error, Fault, FileKind, Metadata, ReadHandle, Result, StorePath,
-    VectorReads, VersionTag, sys::clock,
+    Blame, ByteRange, Caller, ContentStream, Error, Fault, FileKind, LocalPart, Metadata, Preparation, ReadHandle,
+    Result, StorePath, VectorReads, VersionTag, sys::clock,
 };
 
 use super::{
@@ -545,7 +545,11 @@ impl ReadHandle for RemoteFile {
         self.begin_stream().await.map_err(|error| error.at(&self.path))
     }
 
-    fn local_file(&self) -> Option<Arc<std::fs::File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 

@@ -22,8 +22,8 @@ use towpath_proto::xrootd::{
     response::{Body, OpenReply, StatInfo},
 };
 use towpath_store::{
-    Blame, ByteRange, ContentStream, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VectorReads,
-    sys::clock,
+    Blame, ByteRange, ContentStream, Error, Fault, LocalPart, Metadata, OpenOptions, Preparation, ReadHandle, Result,
+    StorePath, VectorReads, sys::clock,
 };
 
 use super::{
@@ -420,7 +420,11 @@ impl ReadHandle for RemoteFile {
         Ok(None)
     }
 
-    fn local_file(&self) -> Option<Arc<std::fs::File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 

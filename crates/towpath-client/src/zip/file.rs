@@ -1,6 +1,6 @@
 //! A member that is open: a range of the archive, or a stream that is decompressed.
 
-use std::{fs::File, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -8,7 +8,8 @@ use flate2::{Decompress, FlushDecompress, Status};
 use futures::{StreamExt as _, stream};
 use towpath_proto::zip::Member;
 use towpath_store::{
-    Blame, ByteRange, ContentStream, Error, Fault, Metadata, ReadBuffer, ReadHandle, Result, VectorReads,
+    Blame, ByteRange, ContentStream, Error, Fault, LocalPart, Metadata, Preparation, ReadBuffer, ReadHandle, Result,
+    VectorReads,
 };
 
 /// How much of a compressed member is read at once.
@@ -76,7 +77,11 @@ impl ReadHandle for StoredFile {
         Ok(None)
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 
@@ -143,7 +148,11 @@ impl ReadHandle for DeflatedFile {
         Ok(Some(ContentStream { pieces: pieces.boxed(), digests, is_framed: true }))
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 

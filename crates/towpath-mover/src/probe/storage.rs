@@ -102,8 +102,8 @@ pub async fn read(client: &Client, file: &StoreLocation, options: MeasurementOpt
     if size == 0 {
         return Err(Error::new(Fault::InvalidArgument, "an empty file cannot be measured").at(&file.path));
     }
-    if let Some(local) = handle.local_file() {
-        disk::forget(&local);
+    if let Some(local) = handle.local_part(0, size) {
+        disk::forget(&local.file);
     }
     let ends = clock::now() + options.duration;
     let transferred = AtomicU64::new(0);

@@ -2,7 +2,6 @@
 //! it first.
 
 use std::{
-    fs::File,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -20,8 +19,8 @@ use futures::{
 use tokio::time::{Sleep, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_store::{
-    ByteRange, ContentStream, Error, Fault, Metadata, OpenOptions, ReadBuffer as Memory, ReadHandle, Result,
-    VectorReads,
+    ByteRange, ContentStream, Error, Fault, LocalPart, Metadata, OpenOptions, Preparation, ReadBuffer as Memory,
+    ReadHandle, Result, VectorReads,
 };
 
 use super::{
@@ -170,7 +169,11 @@ impl ReadHandle for ReplicaFile {
         Ok(None)
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 

@@ -18,7 +18,6 @@
 
 use std::{
     collections::VecDeque,
-    fs::File,
     io::{self, IoSlice},
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -31,7 +30,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use towpath_store::{Error, Fault, ReadHandle};
+use towpath_store::{Error, Fault, LocalPart, ReadHandle};
 
 use super::{connection_state::ConnectionState, http10::StatusLine, watchdog::ConnectionWatchdog};
 use crate::{
@@ -70,8 +69,8 @@ pub(super) struct FileSpan {
     pub(super) handle: Arc<dyn ReadHandle>,
     /// The lease of the open file.
     pub(super) _lease: Option<Arc<Lease>>,
-    /// The file descriptor.
-    pub(super) file: Arc<File>,
+    /// The file.
+    pub(super) part: LocalPart,
     /// Offset of the first byte.
     pub(super) offset: u64,
     /// Number of bytes, at least one.
@@ -179,7 +178,9 @@ impl SpanQueue {
         }
         let count = first.next_bytes(limit);
         let mut offset = first.offset;
-        let sent = match rustix::fs::sendfile(socket, &first.file, Some(&mut offset), count).map_err(io::Error::from) {
+        let sent = match rustix::fs::sendfile(socket, &first.part.file, Some(&mut offset), count)
+            .map_err(io::Error::from)
+        {
             Ok(0) => {
                 return Err(fail(failure, Error::new(Fault::Truncated, "the file was truncated while it was sent")));
             }
@@ -345,7 +346,7 @@ impl AsyncWrite for ConnectionIo {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::{fs::File, io::Write as _};
 
     use towpath_store::{
         Caller, Store as _, StorePath,
@@ -371,13 +372,13 @@ mod tests {
             span_queue.push(FileSpan {
                 handle: Arc::clone(&handle),
                 _lease: None,
-                file: Arc::clone(file),
+                part: LocalPart::new(Arc::clone(file)),
                 offset: 0,
                 length,
             });
             span_queue.send(&stream, 7).map_err(|_| span_queue.failure())
         };
-        let readable = handle.local_file().unwrap();
+        let readable = handle.local_part(0, 7).unwrap().file;
         assert_eq!(failure_of(&readable, 7), Ok(6), "the last byte goes alone");
         assert_eq!(failure_of(&write_only, 7), Err(Some(Fault::Io)));
         (&*write_only).write_all(b"more").unwrap();

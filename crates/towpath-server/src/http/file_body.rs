@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt as _, Stream, future::BoxFuture};
-use towpath_store::{Error, Fault, ReadHandle, Result};
+use towpath_store::{ByteRange, Error, Fault, Preparation, ReadHandle, Result};
 
 use super::{
     body::Chunk,
@@ -52,7 +52,8 @@ pub(super) struct FileBody {
     lease: Arc<Lease>,
     claim: Claim,
     segments: VecDeque<Segment>,
-    by_sendfile: bool,
+    preparation: Option<Arc<dyn Preparation>>,
+    can_send_files: bool,
     pieces: VecDeque<ChunkRead>,
 }
 
@@ -70,8 +71,9 @@ impl FileBody {
         version: http::Version,
         segments: Vec<Segment>,
     ) -> Self {
-        let by_sendfile = claim.connection().can_send_files(version) && handle.local_file().is_some();
-        Self { handle, lease, claim, segments: segments.into(), by_sendfile, pieces: VecDeque::new() }
+        let can_send_files = claim.connection().can_send_files(version);
+        let preparation = prepare(&*handle, &segments);
+        Self { handle, lease, claim, segments: segments.into(), preparation, can_send_files, pieces: VecDeque::new() }
     }
 
     /// Starts the next piece; `None` at the end.
@@ -84,16 +86,42 @@ impl FileBody {
             }
             Segment::Part(rest) => {
                 let whole = rest.clone();
-                if let Some(span) = self.by_sendfile.then(|| span(&self.handle, &self.lease, &whole)).flatten() {
+                let may_wait = self.preparation.is_some();
+                if !may_wait && let Some(span) = self.span(&whole) {
                     self.skip(span.length);
                     return Some(ChunkRead::Done(Ok(Chunk::File(span))));
                 }
-                let length = READ_BYTES.min(whole.end - whole.start);
-                self.skip(length);
-                let (handle, claim) = (Arc::clone(&self.handle), self.claim.clone());
-                Some(ChunkRead::Reading(read(handle, claim, whole.start, length as usize).boxed()))
+                let end = whole.end.min(whole.start + READ_BYTES);
+                self.skip(end - whole.start);
+                Some(ChunkRead::Reading(self.read(whole.start..end)))
             }
         }
+    }
+
+    /// Returns the next span of `range` if files can be sent and its ends are in the page cache. Data that must be read
+    /// from disk are sent from their read buffer.
+    fn span(&self, range: &Range<u64>) -> Option<FileSpan> {
+        self.can_send_files.then(|| span(&self.handle, &self.lease, range)).flatten()
+    }
+
+    /// Returns the next piece, once it is near.
+    fn read(&self, range: Range<u64>) -> BoxFuture<'static, Result<Chunk>> {
+        let (handle, lease, claim) = (Arc::clone(&self.handle), Arc::clone(&self.lease), self.claim.clone());
+        let (preparation, can_send_files) = (self.preparation.clone(), self.can_send_files);
+        let length = (range.end - range.start) as usize;
+        async move {
+            if let Some(preparation) = preparation {
+                // Before memory is reserved: a slow origin must not keep it from the readers of others.
+                preparation.ready(ByteRange { offset: range.start, length }).await?;
+                if can_send_files && let Some(span) = span(&handle, &lease, &range) {
+                    return Ok(Chunk::File(span));
+                }
+            }
+            let reserved = claim.reserve(length).await;
+            let bytes = read_piece(&*handle, range.start, length).await?;
+            Ok(Chunk::Bytes(bytes, Some(claim.await_client(reserved))))
+        }
+        .boxed()
     }
 
     /// Removes `length` bytes from the range at the front.
@@ -107,22 +135,45 @@ impl FileBody {
     }
 }
 
-/// Returns the next span of `range` if its ends are in the page cache. Data that must be read from disk is sent from
-/// its read buffer.
+/// Announces the ranges of a response to the store.
+fn prepare(handle: &dyn ReadHandle, segments: &[Segment]) -> Option<Arc<dyn Preparation>> {
+    let ranges = segments.iter().filter_map(|segment| match segment {
+        Segment::Part(range) => Some(byte_range(range)),
+        Segment::Text(_) => None,
+    });
+    handle.prepare(&ranges.collect::<Vec<_>>())
+}
+
+fn byte_range(range: &Range<u64>) -> ByteRange {
+    ByteRange { offset: range.start, length: usize::try_from(range.end - range.start).unwrap_or(usize::MAX) }
+}
+
+/// Returns the next span of `range` if its ends are in the page cache.
 fn span(handle: &Arc<dyn ReadHandle>, lease: &Arc<Lease>, range: &Range<u64>) -> Option<FileSpan> {
     let length = SPAN_BYTES.min(range.end - range.start);
     if length < MIN_SPAN_BYTES {
         return None;
     }
-    let file = handle.local_file()?;
+    let part = handle.local_part(range.start, length)?;
     let in_memory = |offset| matches!(handle.read_now(offset, 1, &mut Vec::with_capacity(1)), Some(Ok(1)));
     (in_memory(range.start + length - 1) && in_memory(range.start)).then(|| FileSpan {
         handle: Arc::clone(handle),
         _lease: Some(Arc::clone(lease)),
-        file,
+        part,
         offset: range.start,
         length,
     })
+}
+
+/// Waits until all segments of a response are near.
+pub(super) async fn ready(handle: &dyn ReadHandle, segments: &[Segment]) -> Result<()> {
+    let Some(preparation) = prepare(handle, segments) else { return Ok(()) };
+    for segment in segments {
+        if let Segment::Part(range) = segment {
+            preparation.ready(byte_range(range)).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads all segments, `length` bytes in total, into the reserved memory, so that the file can be closed before the
@@ -146,14 +197,8 @@ pub(super) async fn read_all(
     Ok(Chunk::Bytes(all.into(), Some(claim.await_client(reserved))))
 }
 
-async fn read(handle: Arc<dyn ReadHandle>, claim: Claim, offset: u64, length: usize) -> Result<Chunk> {
-    let reserved = claim.reserve(length).await;
-    let bytes = read_piece(&*handle, offset, length).await?;
-    Ok(Chunk::Bytes(bytes, Some(claim.await_client(reserved))))
-}
-
 async fn read_piece(handle: &dyn ReadHandle, offset: u64, length: usize) -> Result<Bytes> {
-    let bytes = match handle.local_file() {
+    let bytes = match handle.local_part(offset, length as u64) {
         Some(_) => read_local(handle, offset, length).await?,
         None => handle.read(offset, length).await?,
     };

@@ -15,7 +15,7 @@ use super::{
     body::Content,
     digests,
     exchange::{Exchange, too_many_files},
-    file_body::{FileBody, READ_BYTES, Segment, read_all},
+    file_body::{self, FileBody, READ_BYTES, Segment, read_all},
     listing_page, media_type, namespace,
     refusal::Refusal,
     respond::{self, value},
@@ -198,6 +198,7 @@ async fn body(
         return Err(too_many_files());
     }
     let (claim, bytes) = (exchange.claim(), length as usize);
+    file_body::ready(&*handle, &segments).await?;
     let reserved = claim.try_reserve(bytes).await.ok_or_else(too_many_files)?;
     let all = read_all(&*handle, &claim, reserved, segments, bytes).await?;
     Ok(Content::Stream(stream::iter([Ok(all)]).boxed(), Some(length)))

@@ -1,6 +1,6 @@
 //! Handles of files in a member store, whose errors carry the path in the namespace.
 
-use std::{fs::File, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,8 +9,8 @@ use towpath_proto::checksum::Extent;
 
 use super::locate;
 use crate::{
-    ByteRange, ContentStream, Expectation, Metadata, ReadBuffer, ReadHandle, Result, StorePath, VectorReads,
-    WriteHandle,
+    ByteRange, ContentStream, Expectation, LocalPart, Metadata, Preparation, ReadBuffer, ReadHandle, Result, StorePath,
+    VectorReads, WriteHandle,
 };
 
 /// A file open for reading in the store at `prefix`.
@@ -75,12 +75,31 @@ impl ReadHandle for CombinedReadHandle {
         }))
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
-        self.handle.local_file()
+    fn prepare(&self, ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        let preparation = self.handle.prepare(ranges)?;
+        Some(Arc::new(CombinedPreparation { preparation, prefix: self.prefix.clone() }))
+    }
+
+    fn local_part(&self, offset: u64, length: u64) -> Option<LocalPart> {
+        self.handle.local_part(offset, length)
     }
 
     fn check_version(&self) -> Result<()> {
         self.located(self.handle.check_version())
+    }
+}
+
+/// Announced reads of a file in the store at `prefix`.
+#[derive(Debug)]
+struct CombinedPreparation {
+    preparation: Arc<dyn Preparation>,
+    prefix: StorePath,
+}
+
+#[async_trait]
+impl Preparation for CombinedPreparation {
+    async fn ready(&self, part: ByteRange) -> Result<()> {
+        self.preparation.ready(part).await.map_err(|error| locate(&self.prefix, error))
     }
 }
 

@@ -20,8 +20,8 @@ use super::{
     root, vector, vector_now,
 };
 use crate::{
-    ByteRange, ContentStream, Error, Fault, FileKind, Metadata, OpenOptions, ReadBuffer, ReadHandle, Result, StorePath,
-    VectorReads,
+    ByteRange, ContentStream, Error, Fault, FileKind, LocalPart, Metadata, OpenOptions, Preparation, ReadBuffer,
+    ReadHandle, Result, StorePath, VectorReads,
     positional::{self, append, read_without_waiting},
 };
 
@@ -210,8 +210,12 @@ impl ReadHandle for LocalFile {
         Ok(None)
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
-        Some(Arc::clone(&self.file))
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
+        Some(LocalPart::new(Arc::clone(&self.file)))
     }
 
     fn check_version(&self) -> Result<()> {

@@ -1,9 +1,6 @@
 //! The handles of a memory store.
 
-use std::{
-    fs::File,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,8 +9,8 @@ use towpath_proto::checksum::{Algorithms, Digests, Extent, Hasher};
 
 use super::{FILE_MODE, Inner, Inode, lock};
 use crate::{
-    ByteRange, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, OpenOptions, Overwrite, ReadBuffer,
-    ReadHandle, Result, StorePath, VectorReads, WriteHandle, sys::clock,
+    ByteRange, ContentStream, CreateOptions, Error, Expectation, Fault, LocalPart, Metadata, OpenOptions, Overwrite,
+    Preparation, ReadBuffer, ReadHandle, Result, StorePath, VectorReads, WriteHandle, sys::clock,
 };
 
 /// One version of a file, open for reading.
@@ -105,7 +102,11 @@ impl ReadHandle for MemoryFile {
         Ok(None)
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 

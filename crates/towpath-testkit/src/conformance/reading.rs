@@ -1,6 +1,6 @@
 //! Opening and reading.
 
-use std::{io::Read as _, sync::Arc};
+use std::{os::unix::fs::FileExt as _, sync::Arc};
 
 use futures::future::join_all;
 use towpath_store::{ByteRange, Fault, OpenOptions, ReadBuffer, ReadHandle, Result};
@@ -144,12 +144,40 @@ pub(super) async fn the_local_file_is_the_version_that_was_opened(context: TestC
     let (path, old) = context.put_pattern("file", SIZE).await;
     let file = ok(context.open(&path).await);
     ok(file.check_version());
-    let Some(local) = file.local_file() else { return };
+    let Some(local) = file.local_part(1000, SIZE as u64 - 1000) else { return };
     context.overwrite(&path, "another").await;
-    let mut content = Vec::new();
-    (&*local).read_to_end(&mut content).expect("a local file is readable");
-    assert_eq!(content.len(), SIZE);
-    old.check(0, &content);
+    let mut content = vec![0; SIZE - 1000];
+    local.file.read_exact_at(&mut content, 1000).expect("a local file is readable");
+    old.check(1000, &content);
+}
+
+pub(super) async fn announced_ranges_can_be_read_when_they_are_ready(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
+    let ranges = [(299_000, 1007), (0, 10), (5, 10), (5000, 0), (100_000, 90_000), (SIZE as u64 - 5, 100)].map(range);
+    let preparation = file.prepare(&ranges);
+    for range in ranges.iter().rev() {
+        if let Some(preparation) = &preparation {
+            ok(preparation.ready(*range).await);
+            let half = ByteRange { length: range.length / 2, ..*range };
+            ok(preparation.ready(half).await);
+        }
+        pattern.check(range.offset, &ok(file.read(range.offset, range.length).await));
+    }
+    check_vector(&context, &file, pattern, &ranges[..5]).await;
+}
+
+pub(super) async fn a_withdrawn_announcement_leaves_the_handle_usable(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
+    for start in [0, 1000, 200_000] {
+        let all = range((start, SIZE));
+        if let Some(preparation) = file.prepare(&[all]) {
+            assert!(!matches!(futures::poll!(Box::pin(preparation.ready(all))), std::task::Poll::Ready(Err(_))));
+        }
+    }
+    assert!(file.prepare(&[]).is_none());
+    pattern.check(0, &ok(file.read(0, SIZE).await));
 }
 
 pub(super) async fn a_vector_read_answers_each_range_once(context: TestContext) {

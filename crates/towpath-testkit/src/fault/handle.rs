@@ -1,14 +1,14 @@
 //! The handles of a store that fails on purpose.
 
-use std::{fs::File, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use towpath_proto::checksum::Extent;
 use towpath_store::{
-    ByteRange, ContentStream, Error, Expectation, Fault, Metadata, ReadBuffer, ReadHandle, Result, VectorReads,
-    WriteHandle,
+    ByteRange, ContentStream, Error, Expectation, Fault, LocalPart, Metadata, Preparation, ReadBuffer, ReadHandle,
+    Result, VectorReads, WriteHandle,
 };
 
 use super::{Injection, Injector, ReadFaults, Transfer};
@@ -108,7 +108,11 @@ impl ReadHandle for FaultFile {
         Ok(None)
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 

@@ -1,13 +1,13 @@
 //! An object open for reading: an HTTP file with S3's own metadata.
 
-use std::{fs::File, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 use towpath_store::{
-    ByteRange, Caller, ContentStream, Error, Fault, Metadata, OpenOptions, ReadBuffer, ReadHandle, Result, StorePath,
-    VectorReads,
+    ByteRange, Caller, ContentStream, Error, Fault, LocalPart, Metadata, OpenOptions, Preparation, ReadBuffer,
+    ReadHandle, Result, StorePath, VectorReads,
 };
 
 use super::bucket::{Bucket, key_of, prefix_of};
@@ -101,7 +101,11 @@ impl ReadHandle for ObjectFile {
         self.file.stream().await
     }
 
-    fn local_file(&self) -> Option<Arc<File>> {
+    fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        None
+    }
+
+    fn local_part(&self, _offset: u64, _length: u64) -> Option<LocalPart> {
         None
     }
 

@@ -9,12 +9,13 @@ use towpath_proto::xrootd::{
     request::PgRead,
     response::{PgReadStatus, StatusKind},
 };
+use towpath_store::ByteRange;
 
 use super::super::{
     active_request::{ActiveRequest, FinalFrame, ServeResult},
     files::OpenFile,
 };
-use super::piece_bytes;
+use super::{Announced, piece_bytes};
 
 /// Handles `pgread`.
 pub(in crate::xrootd) async fn pgread(
@@ -25,13 +26,22 @@ pub(in crate::xrootd) async fn pgread(
     active_request.set_path(&file.path);
     let mut offset = request.offset;
     let mut left = request.length as usize;
+    let announced = Announced::new(file, &[ByteRange { offset, length: left }]);
     let piece = piece_bytes(file, offset).await?;
-    let _memory = active_request.session.memory_to_answer(left.min(piece)).await;
-    let mut data = Vec::with_capacity(left.min(piece));
+    let mut memory = None;
+    let mut data = Vec::new();
     loop {
         // Pieces end at page boundaries, so that only the first and the last page of the response can be short.
         let to_boundary = piece - (offset % page::PAGE_BYTES as u64) as usize;
         let length = left.min(to_boundary);
+        if announced.may_wait() {
+            (memory, data) = (None, Vec::new());
+            announced.ready(offset, length).await?;
+        }
+        if memory.is_none() {
+            memory = Some(active_request.session.memory_to_answer(left.min(piece)).await);
+            data.reserve_exact(left.min(piece));
+        }
         data.clear();
         data = file.read_into(offset, length, data).await?;
         let got = data.len();

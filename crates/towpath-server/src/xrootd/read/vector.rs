@@ -16,9 +16,12 @@ use towpath_proto::xrootd::{
 };
 use towpath_store::{ByteRange, Error, Fault, ReadBuffer, ReadHandle};
 
-use super::super::{
-    active_request::{ActiveRequest, ErrorResponse, Failure, FinalFrame, ServeResult, seal},
-    files::{FileAccess, Slot},
+use super::{
+    super::{
+        active_request::{ActiveRequest, ErrorResponse, Failure, FinalFrame, ServeResult, seal},
+        files::{FileAccess, Slot},
+    },
+    Announced,
 };
 
 /// Maximum number of elements in a request (`readv_iov_max`).
@@ -64,22 +67,34 @@ pub(in crate::xrootd) async fn readv(
     slots: &HashMap<FileHandle, Arc<Slot>>,
     request: &Readv,
 ) -> ServeResult {
+    let mut announced = HashMap::new();
     for (handle, slot) in slots {
         let file = slot.file()?;
         active_request.set_path(&file.path);
         let size = file.metadata().await?.size;
-        let mut elements = request.elements.iter().filter(|element| element.handle == *handle);
-        if elements.any(|element| element.offset.saturating_add(u64::from(element.length)) > size) {
+        let elements = request.elements.iter().filter(|element| element.handle == *handle);
+        let ranges: Vec<ByteRange> = elements.map(range_of).collect();
+        if ranges.iter().any(|range| range.end() > size) {
             return Err(past_the_end().into());
         }
+        announced.insert(*handle, Announced::new(file, &ranges));
     }
     let mut rest = send_cached(active_request, slots, &request.elements).await?;
     while !rest.is_empty() {
         let (group, behind) = rest.split_at(group_length(rest, GROUP_BYTES));
         rest = behind;
+        for element in group {
+            if let Some(announced) = announced.get(&element.handle) {
+                announced.ready(element.offset, element.length as usize).await?;
+            }
+        }
         send_group(active_request, slots, group, status_before(rest)).await?;
     }
     Ok(FinalFrame::sent(vector_bytes(&request.elements)))
+}
+
+fn range_of(element: &VectorElement) -> ByteRange {
+    ByteRange { offset: element.offset, length: element.length as usize }
 }
 
 /// Returns the status of a frame that is followed by `rest`.
@@ -210,9 +225,7 @@ async fn read_elements(slot: &Slot, group: &[VectorElement], indices: &[usize], 
     let file = slot.file()?;
     match &file.access {
         FileAccess::Read(handle) => {
-            let ranges = elements()
-                .map(|element| ByteRange { offset: element.offset, length: element.length as usize })
-                .collect();
+            let ranges = elements().map(range_of).collect();
             read_ranges(&**handle, ranges, indices, data).await
         }
         FileAccess::Write(_) | FileAccess::Pull(_) => {
