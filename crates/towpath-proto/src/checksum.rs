@@ -28,6 +28,12 @@ pub use self::{
     hasher::Hasher,
 };
 
+/// Returns the CRC32C of bytes with the CRC32C `first` followed by `second_bytes` bytes with the CRC32C `second`.
+#[must_use]
+pub fn combine_crc32c(first: u32, second: u32, second_bytes: u64) -> u32 {
+    combine::crc32c(first, second, second_bytes)
+}
+
 /// A checksum algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]

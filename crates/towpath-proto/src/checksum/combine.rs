@@ -16,13 +16,19 @@ use super::Algorithm;
 pub(crate) fn combine(algorithm: Algorithm, first: u64, second: u64, second_bytes: u64) -> Option<u64> {
     match algorithm {
         Algorithm::Adler32 => Some(adler32(first, second, second_bytes)),
+        Algorithm::Crc32c => Some(u64::from(crc32c(first as u32, second as u32, second_bytes))),
         // With equal initial value and final exclusive-or, both cancel out of the sum.
-        Algorithm::Crc32c => Some(CRC32C.shift(first, second_bytes) ^ second),
         Algorithm::Crc32 => Some(CRC32.shift(first, second_bytes) ^ second),
         // This CRC is not reflected, but the arithmetic here is: mirror input and output.
         Algorithm::Crc64 => Some(CRC64.shift(first.reverse_bits(), second_bytes).reverse_bits() ^ second),
         Algorithm::Cksum | Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha256 => None,
     }
+}
+
+/// Like [`combine`], for CRC-32C.
+pub(super) fn crc32c(first: u32, second: u32, second_bytes: u64) -> u32 {
+    // With equal initial value and final exclusive-or, both cancel out of the sum.
+    CRC32C.shift(u64::from(first), second_bytes) as u32 ^ second
 }
 
 /// Returns the checksum of `bytes` zero bytes; `None` for algorithms that cannot be combined.
