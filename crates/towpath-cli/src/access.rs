@@ -82,11 +82,7 @@ pub(crate) fn summary(
         })
         .collect();
     let mut text = format!("serving {} at", directories.join(", "));
-    let schemes = if settings.tls.certificate.is_some() { ["roots", "https"] } else { ["root", "http"] };
-    for address in addresses {
-        let [xrootd, http] = schemes;
-        let _ = write!(text, " {xrootd}://{address}/ {http}://{address}/");
-    }
+    let _ = write!(text, " {}", urls(settings, addresses));
     let writers: Vec<_> = check::rights(settings)?
         .into_iter()
         .filter(|row| row.may_write)
@@ -98,6 +94,13 @@ pub(crate) fn summary(
         let _ = write!(text, "; {places}");
     }
     Ok(text)
+}
+
+/// Returns the URLs of a server, separated by spaces.
+pub(crate) fn urls(settings: &ServeConfig, addresses: &[SocketAddr]) -> String {
+    let [xrootd, http] = if settings.tls.certificate.is_some() { ["roots", "https"] } else { ["root", "http"] };
+    let urls = addresses.iter().map(|address| format!("{xrootd}://{address}/ {http}://{address}/"));
+    urls.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the URLs of the metrics at the addresses of the ports for monitoring, in words; `None` without such ports.

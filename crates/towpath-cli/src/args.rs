@@ -135,6 +135,8 @@ pub(crate) enum Addressing {
 pub(crate) enum Command {
     /// Serve a directory over XRootD, HTTP and WebDAV on one port.
     Serve(Serve),
+    /// Serve a remote storage through a cache on a local disk.
+    Cache(crate::cache::args::CacheArguments),
     /// Explain the access rules of a server.
     Access(Access),
     /// Run an ALTO server (RFC 7285) for network maps, cost maps and endpoint properties.
@@ -514,16 +516,16 @@ pub(crate) enum ConfigAction {
 /// Arguments of `config example`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigExample {
-    /// Role: `serve` or `alto`.
-    #[arg(value_parser = ["serve", "alto"])]
+    /// Role: `serve`, `cache` or `alto`.
+    #[arg(value_parser = ["serve", "cache", "alto"])]
     pub role: String,
 }
 
 /// Arguments of `config show`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigShow {
-    /// Role: `serve` or `alto`.
-    #[arg(value_parser = ["serve", "alto"])]
+    /// Role: `serve`, `cache` or `alto`.
+    #[arg(value_parser = ["serve", "cache", "alto"])]
     pub role: String,
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]

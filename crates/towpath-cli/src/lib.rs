@@ -8,6 +8,7 @@
 mod access;
 mod alto;
 mod args;
+mod cache;
 mod commands;
 mod config;
 mod copy;
@@ -115,6 +116,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(arguments) => return serve::serve(&arguments).await,
         Command::Access(arguments) => return access::run(&arguments).await,
         Command::Alto(arguments) => return alto::run(&arguments).await,
+        Command::Cache(arguments) => return cache::run(&arguments).await,
         Command::Config(arguments) => return config::command::run(&arguments),
         Command::Wan(arguments) => return wan::run(arguments).await,
         Command::Completions(arguments) => return manual::print_completions(&arguments),
@@ -185,6 +187,7 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Order(arguments) => order::run(&arguments, resolver).await,
         Command::Serve(_)
         | Command::Access(_)
+        | Command::Cache(_)
         | Command::Alto(_)
         | Command::Config(_)
         | Command::Wan(_)

@@ -138,8 +138,9 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// store has no place for data in advance. Returns immediately.
     fn prepare(&self, ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>>;
 
-    /// Returns a part of a local file that holds the `length` bytes at `offset`, for `sendfile` and the like; `None`
-    /// if they are not, or not intact, in one place of a local file. It stays the opened version. Returns immediately.
+    /// Returns a part of a local file that holds the `length` bytes at `offset`, as far as they are within the file, for
+    /// `sendfile` and the like; `None` if they are not, or not intact, in a local file at the same offset. It stays the
+    /// opened version. Returns immediately.
     fn local_part(&self, offset: u64, length: u64) -> Option<LocalPart>;
 
     /// Returns `Changed` if the file no longer has the opened version. For users of [`Self::local_part`]; the reads

@@ -15,12 +15,15 @@ use super::{
 use crate::{
     alto,
     args::{Config, ConfigAction, ConfigShow},
+    cache::{self, CacheConfig},
     failure::Failure,
     serve,
 };
 
 /// Role of the ALTO server.
 const ALTO: &str = "alto";
+/// Role of the cache.
+const CACHE: &str = "cache";
 
 /// The value and origin of each set setting, by the path of its key.
 type Origins = BTreeMap<String, (Value, String)>;
@@ -39,13 +42,14 @@ pub(crate) fn run(arguments: &Config) -> Result<(), Failure> {
 fn sections(role: &str) -> Vec<Section> {
     match role {
         ALTO => description::sections::<AltoConfig>(),
+        CACHE => description::sections::<CacheConfig>(),
         _ => description::sections::<ServeConfig>(),
     }
 }
 
 /// Returns the reference page of all roles.
 pub(super) fn reference() -> String {
-    pages::reference(&["serve", ALTO].map(|role| (role, sections(role))))
+    pages::reference(&["serve", CACHE, ALTO].map(|role| (role, sections(role))))
 }
 
 /// Returns a line for each setting with its value and origin; unset ones are comments.
@@ -53,6 +57,7 @@ fn settings_text(show: &ConfigShow) -> Result<String, Failure> {
     let file = show.config.as_deref();
     Ok(match &*show.role {
         ALTO => lines(&alto::load(file, Table::new())?, &sections(ALTO)),
+        CACHE => lines(&cache::load(file, Table::new())?, &sections(CACHE)),
         role => lines(&serve::load(file, Table::new())?, &sections(role)),
     })
 }

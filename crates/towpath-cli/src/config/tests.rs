@@ -5,6 +5,7 @@ use towpath_alto_server::settings::AltoConfig;
 use towpath_server::ServeConfig;
 
 use super::{description::SectionForm, *};
+use crate::cache::CacheConfig;
 
 fn load_with(environment: &[(&str, &str)], flags: &str) -> Result<Layered<ServeConfig>, ConfigError> {
     let environment = environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
@@ -127,6 +128,7 @@ fn assert_example<T: Default + Serialize + DeserializeOwned + JsonSchema>(role: 
 fn the_examples_are_valid_files_with_every_setting() {
     assert_example::<ServeConfig>("serve");
     assert_example::<AltoConfig>("alto");
+    assert_example::<CacheConfig>("cache");
 }
 
 #[test]

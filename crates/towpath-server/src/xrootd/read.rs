@@ -65,8 +65,8 @@ pub(super) async fn read(active_request: &ActiveRequest, file: &OpenFile, reques
     {
         let first = u64::from(request.length).min(FILE_PIECE_BYTES);
         announced.ready(request.offset, first as usize).await?;
-        if handle.local_part(request.offset, first).is_some() {
-            return send_file(active_request, &**handle, file, request, &announced).await;
+        if let Some(part) = handle.local_part(request.offset, first) {
+            return send_file(active_request, &**handle, file, request, &announced, part).await;
         }
     }
     let mut cursor = Cursor { offset: request.offset, left: length };
@@ -125,22 +125,25 @@ async fn send_pieces(
     }
 }
 
-/// Sends a request by `sendfile`; the rest from a buffer as soon as a part is not in a local file.
+/// Sends a request by `sendfile`, beginning with `first`; the rest from a buffer as soon as a part is not in a local
+/// file.
 async fn send_file(
     active_request: &ActiveRequest,
     handle: &dyn ReadHandle,
     file: &OpenFile,
     request: &Read,
     announced: &Announced,
+    first: LocalPart,
 ) -> ServeResult {
     handle.check_version()?;
     let size = handle.metadata().await?.size;
     let end = size.min(request.offset.saturating_add(u64::from(request.length)));
     let mut offset = request.offset;
+    let mut first = Some(first);
     while offset < end {
         let length = (end - offset).min(FILE_PIECE_BYTES);
         announced.ready(offset, length as usize).await?;
-        let Some(local) = handle.local_part(offset, length) else {
+        let Some(local) = first.take().or_else(|| handle.local_part(offset, length)) else {
             let mut cursor = Cursor { offset, left: (end - offset) as usize };
             send_pieces(active_request, file, &mut cursor, announced).await?;
             return Ok(FinalFrame::sent(cursor.offset - request.offset));

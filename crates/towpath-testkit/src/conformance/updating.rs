@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::{Expectation, Fault, ReadBuffer, StorePath, WriteHandle};
+use towpath_store::{ByteRange, Expectation, Fault, ReadBuffer, Result, StorePath, WriteHandle};
 
 use super::test_context::{TestContext, ok};
 
@@ -85,19 +86,30 @@ pub(super) async fn a_file_changed_in_place_is_noticed(context: TestContext) {
     let file = update(&context, &path).await;
     // Another size: the clocks of some file systems are too coarse to see two changes in a row.
     ok(file.write(0, "other content".into()).await);
-    context.expect(Fault::Changed, reader.read(0, 5).await);
-    context.expect(Fault::Changed, reader.read_into(0, 5, Vec::new()).await);
+    // A cache may have kept the version that was opened.
+    let expect_old = |outcome: Result<Bytes>| match outcome {
+        Ok(data) => assert_eq!(data, "hello", "mixed versions"),
+        changed => context.expect(Fault::Changed, changed),
+    };
+    expect_old(reader.read(0, 5).await);
+    expect_old(reader.read_into(0, 5, Vec::new()).await.map(Bytes::from));
     let mut buffer = b"before".to_vec();
-    if let Some(outcome) = reader.read_now(0, 5, &mut buffer) {
-        context.expect(Fault::Changed, outcome);
-    }
+    let now = reader.read_now(0, 5, &mut buffer);
+    let rest = Bytes::from(buffer.split_off(6));
     assert_eq!(buffer, b"before");
-    if let Some(outcome) = reader.read_vector_now(&mut [ReadBuffer { offset: 0, buffer: &mut [0; 5] }]) {
-        context.expect(Fault::Changed, outcome);
+    match now {
+        Some(outcome) => expect_old(outcome.map(|_| rest)),
+        None => assert_eq!(rest, ""),
     }
-    let range = towpath_store::ByteRange { offset: 0, length: 5 };
-    for result in context.vector(&reader, &[range, range]).await {
-        context.expect(Fault::Changed, result);
+    let mut place = [0; 5];
+    if let Some(outcome) = reader.read_vector_now(&mut [ReadBuffer { offset: 0, buffer: &mut place }]) {
+        expect_old(outcome.map(|()| Bytes::copy_from_slice(&place)));
+    }
+    let range = ByteRange { offset: 0, length: 5 };
+    context.vector(&reader, &[range, range]).await.into_iter().for_each(expect_old);
+    match reader.read(6, 5).await {
+        Ok(data) => assert_eq!(data, "world", "mixed versions"),
+        changed => context.expect(Fault::Changed, changed),
     }
     assert_eq!(ok(ok(context.open(&path).await).read(0, 5).await), "other");
 }

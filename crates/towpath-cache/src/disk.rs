@@ -1,0 +1,116 @@
+//! The directory of a cache: its identity, the threads that access it, and whether it works.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use towpath_proto::xrootd::page::crc32c;
+use towpath_store::{
+    Error,
+    disk_pool::DiskPool,
+    sys::{
+        clock::{self, Instant},
+        random,
+        volume::Volume,
+    },
+};
+
+use crate::index::CacheId;
+
+/// The file that identifies a cache directory.
+const IDENTITY: &str = "towpath-cache";
+/// First bytes of the identity file.
+const MAGIC: &[u8; 16] = b"towpath cache 1\n";
+/// How long nothing is stored after the disk has failed. Meanwhile reads of absent data go to the origin.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The disk of a cache.
+#[derive(Debug)]
+pub(crate) struct CacheDisk {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) pool: DiskPool,
+    pub(crate) id: CacheId,
+    /// Until when nothing is stored.
+    paused_until: Mutex<Option<Instant>>,
+    failures: AtomicU64,
+}
+
+impl CacheDisk {
+    /// Opens the directory of a cache. A new one gets an identity, which all files of the cache carry; without the
+    /// identity file they are not recognized.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) fn open(volume: Arc<dyn Volume>, jobs: usize) -> std::io::Result<Self> {
+        let id = match read_identity(&*volume)? {
+            Some(id) => id,
+            None => write_identity(&*volume)?,
+        };
+        let pool = DiskPool::new(jobs);
+        Ok(Self { volume, pool, id, paused_until: Mutex::default(), failures: AtomicU64::new(0) })
+    }
+
+    fn paused_until(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether data may be stored.
+    pub(crate) fn accepts_data(&self) -> bool {
+        self.paused_until().is_none_or(|until| until <= clock::now())
+    }
+
+    /// Records that data could not be stored or read: nothing is stored for a while.
+    pub(crate) fn record_failure(&self, error: &Error) {
+        self.failures.fetch_add(1, Relaxed);
+        let was_paused = self.paused_until().replace(clock::now() + PAUSE).is_some();
+        if !was_paused {
+            tracing::warn!(%error, "the disk of the cache failed: absent data are read from their origin");
+        }
+    }
+
+    /// Records that data were stored.
+    pub(crate) fn record_success(&self) {
+        let mut paused_until = self.paused_until();
+        if paused_until.is_some_and(|until| until <= clock::now()) {
+            *paused_until = None;
+            tracing::info!("the disk of the cache works again");
+        }
+    }
+
+    /// Returns the number of failures.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+}
+
+fn read_identity(volume: &dyn Volume) -> std::io::Result<Option<CacheId>> {
+    let file = match volume.open(Path::new(IDENTITY)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.read_at(0, 37, &mut bytes)?;
+    let Some((body, checksum)) = bytes.split_at_checked(32).filter(|(_, checksum)| checksum.len() == 4) else {
+        return Ok(None);
+    };
+    let (magic, id) = body.split_at(16);
+    let is_intact = magic == MAGIC && checksum == crc32c(body).to_le_bytes();
+    Ok(id.try_into().ok().filter(|_| is_intact))
+}
+
+fn write_identity(volume: &dyn Volume) -> std::io::Result<CacheId> {
+    let id: CacheId = random::bytes();
+    let mut bytes = [MAGIC.as_slice(), &id].concat();
+    bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+    let file = volume.open_or_create(Path::new(IDENTITY))?;
+    file.set_size(0)?;
+    file.write_at(0, &bytes)?;
+    file.sync_data()?;
+    Ok(id)
+}

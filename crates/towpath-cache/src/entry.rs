@@ -1,0 +1,446 @@
+//! One file version in the cache: its data file, its index, and what of it is present or in flight.
+//!
+//! | step | order | after a crash in between |
+//! | --- | --- | --- |
+//! | bytes arrive | data are written, then their records | the bytes are absent: fetched again |
+//! | bytes are read | leased, verified unless that was done recently, read | – |
+//! | damage is found | removed from memory, then a record is written | the record of the damage matches no data |
+//!
+//! Nothing waits for the disk (`fsync`): a record that outlives its data is found by its checksum.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+use towpath_proto::xrootd::page::crc32c;
+use towpath_store::{
+    Error, Fault, Result, os_message,
+    sys::{
+        clock,
+        volume::{Volume, VolumeFile},
+    },
+};
+
+use crate::{
+    disk::CacheDisk,
+    extents::{CHUNK_BYTES, ExtentMap, Interval, UnitCheck, split_at_units},
+    flights::{Flight, Flights, Outcome},
+    index::{EntryName, IndexCodec, MAX_INDEX_BYTES, RECORD_BYTES, Record},
+    version::{Version, file_name},
+};
+
+/// Maximum gap between two requested ranges that is fetched too, in bytes: about what another range costs in the
+/// header of a vector or a part of a multipart response.
+const MERGED_GAP_BYTES: u64 = 256;
+/// The gaps fetched for one request are at most its bytes divided by this.
+const MERGED_SHARE: u64 = 20;
+/// Maximum length of one read to verify units, in bytes.
+const VERIFY_BYTES: u64 = 1 << 20;
+
+/// A file version in the cache.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) version: Version,
+    codec: IndexCodec,
+    disk: Arc<CacheDisk>,
+    files: OnceCell<Files>,
+    state: Mutex<State>,
+}
+
+/// The files of an entry.
+#[derive(Debug)]
+struct Files {
+    data: Arc<dyn VolumeFile>,
+    index: Arc<dyn VolumeFile>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    extents: ExtentMap,
+    flights: Flights,
+    /// Where the next record is written.
+    index_end: u64,
+}
+
+/// Damaged intervals found by a verification.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// Number of bytes that did not match their checksum.
+    pub(crate) bytes: u64,
+}
+
+/// Keeps bytes of an entry in place.
+#[derive(Debug)]
+pub(crate) struct ExtentLease {
+    entry: Arc<Entry>,
+    range: Range<u64>,
+}
+
+impl Drop for ExtentLease {
+    fn drop(&mut self) {
+        self.entry.state().extents.release(&self.range);
+    }
+}
+
+/// A flight of an entry that ends in any case: an abandoned one fails.
+#[derive(Debug)]
+pub(crate) struct OpenFlight {
+    entry: Arc<Entry>,
+    pub(crate) flight: Arc<Flight>,
+}
+
+impl OpenFlight {
+    /// Ends the flight without data.
+    pub(crate) fn end(self, outcome: Outcome) {
+        self.entry.end_flight(&self.flight, outcome);
+    }
+}
+
+impl Drop for OpenFlight {
+    fn drop(&mut self) {
+        let cancelled = Error::new(Fault::Cancelled, "the request to the origin was cancelled");
+        self.entry.end_flight(&self.flight, Outcome::Failed(cancelled));
+    }
+}
+
+impl Entry {
+    /// Creates an entry, whose files are not open yet.
+    pub(crate) fn new(version: Version, name: EntryName, disk: Arc<CacheDisk>) -> Self {
+        let codec = IndexCodec::new(disk.id, name);
+        Self { version, codec, disk, files: OnceCell::new(), state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> Result<&Files> {
+        self.files.get().ok_or_else(|| Error::new(Fault::Internal, "the entry of the cache is not open"))
+    }
+
+    /// Opens the files and reads the index, unless that was done.
+    ///
+    /// # Errors
+    /// Errors of the cache's disk.
+    pub(crate) async fn open(self: &Arc<Self>) -> Result<()> {
+        let open = || async {
+            let entry = Arc::clone(self);
+            let job = move || entry.load().map_err(|error| disk_error("opening a file of the cache", &error));
+            self.disk.pool.run(job).await
+        };
+        self.files.get_or_try_init(open).await.map(drop)
+    }
+
+    /// Opens the files; an index that is not one of this entry is started again.
+    fn load(&self) -> std::io::Result<Files> {
+        let name = self.version.name();
+        let volume: &dyn Volume = &*self.disk.volume;
+        let data = volume.open_or_create(&file_name(&name, "data"))?;
+        let index = volume.open_or_create(&file_name(&name, "index"))?;
+        let index_bytes = index.size()?;
+        let mut bytes = Vec::new();
+        if index_bytes <= MAX_INDEX_BYTES {
+            index.read_at(0, index_bytes as usize, &mut bytes)?;
+        }
+        let mut state = State::default();
+        match self.codec.check_header(&bytes, &self.version) {
+            Some(header) => {
+                let records = bytes.get(header..).unwrap_or_default().chunks(RECORD_BYTES);
+                records.filter_map(|record| self.codec.decode(record, self.version.size)).for_each(
+                    |record| match record {
+                        Record::Present(interval) => state.extents.insert(interval, None),
+                        Record::Absent { start, end } => drop(state.extents.remove(&(start..end))),
+                    },
+                );
+                state.index_end = header as u64 + (index_bytes - header as u64).next_multiple_of(RECORD_BYTES as u64);
+            }
+            None => {
+                index.set_size(0)?;
+                data.set_size(0)?;
+                let header = self.codec.header(&self.version);
+                index.write_at(0, &header)?;
+                state.index_end = header.len() as u64;
+            }
+        }
+        *self.state() = state;
+        Ok(Files { data, index })
+    }
+
+    /// Returns `range` without what is beyond the end of the file.
+    fn clipped(&self, range: &Range<u64>) -> Range<u64> {
+        let end = range.end.min(self.version.size);
+        range.start.min(end)..end
+    }
+
+    /// Starts flights of the bytes of `ranges` that are neither present nor in flight, and of small gaps between them.
+    /// The caller must fetch them.
+    pub(crate) fn start_flights(self: &Arc<Self>, ranges: &[Range<u64>]) -> Vec<OpenFlight> {
+        let wanted = merged(ranges.iter().map(|range| self.clipped(range)).collect());
+        let mut state = self.state();
+        let mut started = Vec::new();
+        for range in wanted {
+            for missing in state.extents.missing(&range) {
+                for gap in state.flights.gaps(&missing) {
+                    for part in split_at_chunks(&gap) {
+                        let flight = state.flights.start(part);
+                        started.push(OpenFlight { entry: Arc::clone(self), flight });
+                    }
+                }
+            }
+        }
+        started
+    }
+
+    /// Returns the flights that overlap `range`.
+    pub(crate) fn flights(&self, range: &Range<u64>) -> Vec<Arc<Flight>> {
+        self.state().flights.overlapping(&self.clipped(range)).map(Arc::clone).collect()
+    }
+
+    /// Returns whether all bytes of `range` within the file are present.
+    pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
+        self.state().extents.covers(&self.clipped(range))
+    }
+
+    /// Returns the number of absent bytes in `range`.
+    pub(crate) fn missing_bytes(&self, range: &Range<u64>) -> u64 {
+        self.state().extents.missing(&self.clipped(range)).iter().map(|part| part.end - part.start).sum()
+    }
+
+    /// Returns whether all bytes of `range` within the file are present and verified.
+    pub(crate) fn is_verified(&self, range: &Range<u64>) -> bool {
+        self.state().extents.is_verified(&self.clipped(range), clock::now())
+    }
+
+    /// Returns the number of present bytes.
+    pub(crate) fn present_bytes(&self) -> u64 {
+        self.state().extents.present_bytes()
+    }
+
+    /// Keeps the bytes of `range` in place until the lease is dropped.
+    pub(crate) fn lease(self: &Arc<Self>, range: &Range<u64>) -> ExtentLease {
+        self.state().extents.lease(range);
+        ExtentLease { entry: Arc::clone(self), range: range.clone() }
+    }
+
+    fn end_flight(&self, flight: &Arc<Flight>, outcome: Outcome) {
+        self.state().flights.remove(flight);
+        flight.end(outcome);
+    }
+
+    /// Writes the bytes of flights to the disk, and ends the flights.
+    pub(crate) async fn store(self: &Arc<Self>, arrived: Vec<(OpenFlight, Bytes)>) {
+        let entry = Arc::clone(self);
+        let job = move || {
+            arrived.into_iter().for_each(|(open, data)| entry.store_now(open, &data));
+            Ok(())
+        };
+        // If the pool is shutting down, the flights were dropped with the job.
+        let _ = self.disk.pool.run(job).await;
+    }
+
+    fn store_now(&self, open: OpenFlight, data: &[u8]) {
+        let start = open.flight.range.start;
+        let intervals: Vec<Interval> = split_at_units(&open.flight.range)
+            .filter_map(|part| {
+                let bytes = data.get((part.start - start) as usize..(part.end - start) as usize)?;
+                Some(Interval { start: part.start, end: part.end, crc32c: crc32c(bytes) })
+            })
+            .collect();
+        let written = self.files().and_then(|files| {
+            let written = files.data.write_at(start, data);
+            written.map(|()| files).map_err(|error| disk_error("writing to the cache", &error))
+        });
+        match written {
+            Ok(files) => {
+                let now = clock::now();
+                let (records, at) = {
+                    let mut state = self.state();
+                    intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
+                    self.reserve_records(&mut state, intervals.into_iter().map(Record::Present))
+                };
+                open.end(Outcome::Stored);
+                self.disk.record_success();
+                self.write_records(files, at, &records);
+            }
+            Err(error) => {
+                self.disk.record_failure(&error);
+                open.end(Outcome::NotStored);
+            }
+        }
+    }
+
+    /// Encodes records and returns them with their position in the index.
+    fn reserve_records(&self, state: &mut State, records: impl Iterator<Item = Record>) -> (Vec<u8>, u64) {
+        let mut bytes = Vec::new();
+        records.for_each(|record| self.codec.encode(&record, &mut bytes));
+        let at = state.index_end;
+        state.index_end += bytes.len() as u64;
+        (bytes, at)
+    }
+
+    /// Writes records. Without them the bytes are absent after a restart, so a failure is only reported.
+    fn write_records(&self, files: &Files, at: u64, records: &[u8]) {
+        if let Err(error) = files.index.write_at(at, records) {
+            self.disk.record_failure(&disk_error("writing to an index of the cache", &error));
+        }
+    }
+
+    /// Compares the units of `range` with their checksums, unless that was done recently. Damaged intervals become
+    /// absent. May wait for the disk.
+    ///
+    /// # Errors
+    /// Errors of the cache's disk.
+    pub(crate) async fn verify(self: &Arc<Self>, range: &Range<u64>) -> Result<Damage> {
+        let checks = self.state().extents.unverified(&self.clipped(range), clock::now());
+        if checks.is_empty() {
+            return Ok(Damage::default());
+        }
+        let entry = Arc::clone(self);
+        self.disk.pool.run(move || entry.verify_now(&checks)).await
+    }
+
+    fn verify_now(&self, checks: &[UnitCheck]) -> Result<Damage> {
+        let files = self.files()?;
+        let mut damage = Damage::default();
+        let mut buffer = Vec::new();
+        let is_near = |first: &UnitCheck, next: &UnitCheck| next.range().end - first.range().start <= VERIFY_BYTES;
+        let mut rest = checks;
+        while let Some(first) = rest.first() {
+            let count = rest.iter().take_while(|next| is_near(first, next)).count();
+            let (run, behind) = rest.split_at(count.max(1));
+            rest = behind;
+            let start = first.range().start;
+            let end = run.last().map_or(start, |last| last.range().end);
+            buffer.clear();
+            let read = files.data.read_at(start, (end - start) as usize, &mut buffer);
+            read.map_err(|error| disk_error("reading from the cache", &error))?;
+            for check in run {
+                damage.bytes += self.compare(files, check, start, &buffer);
+            }
+        }
+        Ok(damage)
+    }
+
+    /// Compares the intervals of a unit with `buffer`, the data from `start`. Returns the number of damaged bytes.
+    fn compare(&self, files: &Files, check: &UnitCheck, start: u64, buffer: &[u8]) -> u64 {
+        let is_intact = |interval: &&Interval| {
+            let bytes = buffer.get((interval.start - start) as usize..(interval.end - start) as usize);
+            bytes.is_some_and(|bytes| crc32c(bytes) == interval.crc32c)
+        };
+        let damaged: Vec<Interval> = check.intervals.iter().filter(|interval| !is_intact(interval)).copied().collect();
+        let mut state = self.state();
+        if damaged.is_empty() {
+            state.extents.set_verified(check, clock::now());
+            return 0;
+        }
+        // Only what is still as it was compared: another reader may have repaired it meanwhile.
+        let mut removed = Vec::new();
+        for interval in damaged {
+            if state.extents.intervals(&(interval.start..interval.end)) == [interval] {
+                removed.extend(state.extents.remove(&(interval.start..interval.end)));
+            }
+        }
+        let records = removed.iter().map(|interval| Record::Absent { start: interval.start, end: interval.end });
+        let (records, at) = self.reserve_records(&mut state, records);
+        drop(state);
+        self.write_records(files, at, &records);
+        removed.iter().map(Interval::length).sum()
+    }
+
+    /// Fills `buffer` from `offset`, if its bytes are verified and in the page cache.
+    pub(crate) fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
+        let range = offset..offset + buffer.len() as u64;
+        let data = &self.files.get()?.data;
+        let mut state = self.state();
+        if !state.extents.is_verified(&range, clock::now()) {
+            return None;
+        }
+        state.extents.lease(&range);
+        drop(state);
+        let read = data.read_now_at(offset, buffer);
+        self.state().extents.release(&range);
+        read
+    }
+
+    /// Reads leased bytes from the disk, appended to `buffer`.
+    ///
+    /// # Errors
+    /// Errors of the cache's disk.
+    pub(crate) async fn read(&self, range: &Range<u64>, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let data = Arc::clone(&self.files()?.data);
+        let (start, length) = (range.start, (range.end - range.start) as usize);
+        let job = move || {
+            let got = data.read_at(start, length, &mut buffer);
+            match got.map_err(|error| disk_error("reading from the cache", &error))? {
+                got if got == length => Ok(buffer),
+                _ => Err(Error::new(Fault::Io, "a file of the cache is shorter than its index says")),
+            }
+        };
+        self.disk.pool.run(job).await
+    }
+
+    /// Returns the data file of this machine, if it is one.
+    pub(crate) fn system_file(&self) -> Option<Arc<std::fs::File>> {
+        self.files.get()?.data.system_file()
+    }
+
+    /// Returns the disk.
+    pub(crate) fn disk(&self) -> &CacheDisk {
+        &self.disk
+    }
+}
+
+/// Creates the error of a failed call on the cache's disk.
+pub(crate) fn disk_error(doing: &str, error: &std::io::Error) -> Error {
+    let fault = error.raw_os_error().map_or(Fault::Io, Fault::from_errno);
+    Error::new(fault, format!("{doing}: {}", os_message(error)))
+}
+
+/// Sorts ranges, and joins those that overlap or have a small gap.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut allowance = ranges.iter().map(|range| range.end - range.start).sum::<u64>() / MERGED_SHARE;
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            Some(last) if range.start - last.end <= MERGED_GAP_BYTES.min(allowance) => {
+                allowance -= range.start - last.end;
+                last.end = range.end;
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// Splits a range at the boundaries of chunks.
+fn split_at_chunks(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let (mut next, end) = (range.start, range.end);
+    std::iter::from_fn(move || {
+        let start = (next < end).then_some(next)?;
+        next = end.min((start / CHUNK_BYTES + 1) * CHUNK_BYTES);
+        Some(start..next)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_fetched_only_if_they_are_small_and_few() {
+        let ranges = |list: &[(u64, u64)]| list.iter().map(|(start, end)| *start..*end).collect::<Vec<_>>();
+        assert_eq!(merged(ranges(&[(5000, 6000), (0, 5000), (5500, 5600), (9, 9)])), ranges(&[(0, 6000)]));
+        let (near, far) = (MERGED_GAP_BYTES, MERGED_GAP_BYTES + 1);
+        let gapped = |gap| ranges(&[(0, 10_000), (10_000 + gap, 20_000)]);
+        assert_eq!(merged(gapped(near)), ranges(&[(0, 20_000)]));
+        assert_eq!(merged(gapped(far)), gapped(far));
+        let small = ranges(&[(0, 1000), (1100, 2000)]);
+        assert_eq!(merged(small.clone()), small, "100 bytes are more than a twentieth of 1,900");
+    }
+}

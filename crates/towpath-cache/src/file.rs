@@ -1,0 +1,418 @@
+//! A cached file open for reading.
+//!
+//! A read: the absent bytes are requested from the origin, unless they are in flight already; the reader waits for the
+//! flights of its range; the bytes are leased, verified, and read from the disk. If the disk of the cache fails, the
+//! read is passed to the origin.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use towpath_store::{
+    ByteRange, ContentStream, Error, Fault, LocalPart, Metadata, Preparation, ReadBuffer, ReadHandle, Result,
+    VectorReads,
+};
+
+use crate::{
+    entry::{Entry, ExtentLease},
+    flights::Outcome,
+    origin::Origin,
+    read_ahead::ReadAhead,
+};
+
+/// How often a read fetches bytes that were damaged or evicted before it got them; then it reads from the origin.
+const ATTEMPTS: u32 = 3;
+/// Maximum number of bytes read on a network thread, as in the local store.
+const READ_NOW_BYTES: usize = 256 << 10;
+/// Maximum memory of a group of ranges read from the disk for a vector, in bytes, unless one range is longer.
+const VECTOR_GROUP_BYTES: usize = 2 << 20;
+
+/// A cached file.
+#[derive(Debug)]
+pub(crate) struct CachedFile(Arc<OpenedFile>);
+
+#[derive(Debug)]
+struct OpenedFile {
+    origin: Arc<Origin>,
+    entry: Arc<Entry>,
+    /// The file at the origin, pinned to the version of the entry.
+    source: Arc<dyn ReadHandle>,
+    metadata: Metadata,
+    read_ahead: Mutex<ReadAhead>,
+}
+
+/// Where bytes can be read.
+enum Location {
+    /// On the disk of the cache, verified, and kept there by the lease.
+    Disk(ExtentLease),
+    /// Only at the origin.
+    Origin,
+}
+
+impl CachedFile {
+    /// Creates the handle of an open entry.
+    pub(crate) fn new(origin: Arc<Origin>, entry: Arc<Entry>, source: Arc<dyn ReadHandle>, metadata: Metadata) -> Self {
+        Self(Arc::new(OpenedFile { origin, entry, source, metadata, read_ahead: Mutex::default() }))
+    }
+}
+
+impl OpenedFile {
+    /// Returns the part of a range within the file.
+    fn range(&self, offset: u64, length: usize) -> Range<u64> {
+        let end = offset.saturating_add(length as u64).min(self.metadata.size);
+        offset.min(end)..end
+    }
+
+    /// Counts the absent bytes that a reader requests.
+    fn demand(&self, ranges: &[Range<u64>]) {
+        let missing: u64 = ranges.iter().map(|range| self.entry.missing_bytes(range)).sum();
+        self.origin.counters.missed_bytes.fetch_add(missing, Relaxed);
+    }
+
+    /// Requests the absent bytes of `ranges` from the origin. Returns immediately.
+    fn request(&self, ranges: &[Range<u64>]) {
+        if self.entry.disk().accepts_data() {
+            let flights = self.entry.start_flights(ranges);
+            if !flights.is_empty() {
+                self.origin.fetch(&self.entry, &self.source, flights);
+            }
+        }
+    }
+
+    /// Requests what a sequential reader of `range` will need next.
+    fn request_ahead(&self, range: &Range<u64>) {
+        let mut read_ahead = self.read_ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = read_ahead.next(range, self.metadata.size);
+        drop(read_ahead);
+        if let Some(ahead) = ahead {
+            self.request(&[ahead]);
+        }
+    }
+
+    /// Waits until the bytes of `range` are on the disk of the cache and verified, and returns where they are.
+    async fn locate(&self, range: &Range<u64>) -> Result<Location> {
+        for attempt in 0..ATTEMPTS {
+            let is_last = attempt + 1 == ATTEMPTS;
+            if !self.entry.covers(range) {
+                self.request(std::slice::from_ref(range));
+                let flights = self.entry.flights(range);
+                if flights.is_empty() && !self.entry.covers(range) {
+                    return Ok(Location::Origin);
+                }
+                for flight in flights {
+                    match flight.wait().await {
+                        Outcome::Stored => {}
+                        // Perhaps the request of another caller, with other rights or a lost connection.
+                        Outcome::Failed(error) if !is_last && error.fault() != Fault::Changed => break,
+                        Outcome::Failed(error) => return Err(error),
+                        Outcome::NotStored => return Ok(Location::Origin),
+                    }
+                }
+            }
+            let lease = self.entry.lease(range);
+            match self.entry.verify(range).await {
+                Ok(damage) => self.record_damage(damage.bytes),
+                Err(error) => {
+                    self.entry.disk().record_failure(&error);
+                    return Ok(Location::Origin);
+                }
+            }
+            if self.entry.covers(range) {
+                return Ok(Location::Disk(lease));
+            }
+        }
+        Ok(Location::Origin)
+    }
+
+    fn record_damage(&self, bytes: u64) {
+        if bytes > 0 {
+            self.origin.counters.damaged_bytes.fetch_add(bytes, Relaxed);
+            let version = &self.entry.version;
+            tracing::warn!(origin = &*version.origin, path = %version.path, bytes, "damaged bytes on the disk of the cache");
+        }
+    }
+
+    /// Appends the bytes of `range`, which lies within the file, to `buffer`.
+    async fn read(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let length = (range.end - range.start) as usize;
+        let counters = &self.origin.counters;
+        if let Location::Disk(_lease) = self.locate(range).await? {
+            let start = buffer.len();
+            match self.entry.read(range, buffer).await {
+                Ok(buffer) => {
+                    counters.served_bytes.fetch_add(length as u64, Relaxed);
+                    return Ok(buffer);
+                }
+                Err(error) => self.entry.disk().record_failure(&error),
+            }
+            // The buffer was lost with the failed read; only an empty one can be replaced.
+            if start > 0 {
+                return Err(Error::new(Fault::Unavailable, "the disk of the cache failed: repeat the request"));
+            }
+            counters.bypass_bytes.fetch_add(length as u64, Relaxed);
+            return self.read_source(range, Vec::with_capacity(length)).await;
+        }
+        counters.bypass_bytes.fetch_add(length as u64, Relaxed);
+        self.read_source(range, buffer).await
+    }
+
+    /// Reads from the origin without storing the bytes.
+    async fn read_source(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let length = (range.end - range.start) as usize;
+        self.source.read_into(range.start, length, buffer).await
+    }
+
+    /// Reads the `group` of `ranges`, one after the other.
+    async fn read_group(&self, ranges: &[ByteRange], group: Range<usize>) -> Vec<(usize, Result<Bytes>)> {
+        let mut results = Vec::with_capacity(group.len());
+        for index in group {
+            let Some(range) = ranges.get(index) else { continue };
+            results.push((index, self.read_one(range).await));
+        }
+        results
+    }
+
+    /// Reads one range of a vector.
+    async fn read_one(&self, range: &ByteRange) -> Result<Bytes> {
+        if range.end() > self.metadata.size {
+            let error = Error::new(Fault::InvalidArgument, "the range passes the end of the file");
+            return Err(error);
+        }
+        let whole = self.range(range.offset, range.length);
+        let mut buffer = vec![0; range.length];
+        match self.entry.read_now(range.offset, &mut buffer) {
+            Some(()) => {
+                self.origin.counters.served_bytes.fetch_add(range.length as u64, Relaxed);
+                Ok(buffer.into())
+            }
+            None => self.read(&whole, Vec::with_capacity(range.length)).await.map(Bytes::from),
+        }
+    }
+}
+
+#[async_trait]
+impl ReadHandle for CachedFile {
+    async fn metadata(&self) -> Result<Metadata> {
+        Ok(self.0.metadata.clone())
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let length = self.0.range(offset, length);
+        let length = (length.end - length.start) as usize;
+        self.read_into(offset, length, Vec::with_capacity(length)).await.map(Bytes::from)
+    }
+
+    async fn read_into(&self, offset: u64, length: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        if let Some(outcome) = self.read_now(offset, length, &mut buffer) {
+            return outcome.map(|_| buffer);
+        }
+        let range = self.0.range(offset, length);
+        if range.is_empty() {
+            return Ok(buffer);
+        }
+        self.0.demand(std::slice::from_ref(&range));
+        self.0.request(std::slice::from_ref(&range));
+        self.0.request_ahead(&range);
+        self.0.read(&range, buffer).await
+    }
+
+    fn read_now(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> Option<Result<usize>> {
+        let range = self.0.range(offset, length);
+        let length = (range.end - range.start) as usize;
+        if length == 0 {
+            return Some(Ok(0));
+        }
+        if length > READ_NOW_BYTES {
+            return None;
+        }
+        let before = buffer.len();
+        buffer.resize(before + length, 0);
+        if self.0.entry.read_now(range.start, buffer.get_mut(before..)?).is_none() {
+            buffer.truncate(before);
+            return None;
+        }
+        self.0.origin.counters.served_bytes.fetch_add(length as u64, Relaxed);
+        self.0.request_ahead(&range);
+        Some(Ok(length))
+    }
+
+    fn read_vector_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> {
+        let bytes: usize = buffers.iter().map(|range| range.buffer.len()).sum();
+        if bytes > READ_NOW_BYTES {
+            return None;
+        }
+        if buffers.iter().any(|range| range.end() > self.0.metadata.size) {
+            let error = Error::new(Fault::InvalidArgument, "the range passes the end of the file");
+            return Some(Err(error));
+        }
+        for range in buffers {
+            self.0.entry.read_now(range.offset, range.buffer)?;
+        }
+        self.0.origin.counters.served_bytes.fetch_add(bytes as u64, Relaxed);
+        Some(Ok(()))
+    }
+
+    fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+        let inside = ranges.iter().filter(|range| range.end() <= self.0.metadata.size);
+        let wanted: Vec<_> = inside.map(|range| self.0.range(range.offset, range.length)).collect();
+        self.0.demand(&wanted);
+        self.0.request(&wanted);
+        let groups = groups(&ranges);
+        let ranges = Arc::new(ranges);
+        let results = stream::iter(groups).then(move |group| {
+            let ranges = Arc::clone(&ranges);
+            async move { stream::iter(self.0.read_group(&ranges, group).await) }
+        });
+        results.flatten().boxed()
+    }
+
+    async fn stream(&self) -> Result<Option<ContentStream>> {
+        Ok(None)
+    }
+
+    fn prepare(&self, ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
+        let mut whole: Vec<_> = ranges.iter().map(|range| self.0.range(range.offset, range.length)).collect();
+        whole.retain(|range| !range.is_empty());
+        if whole.iter().all(|range| self.0.entry.is_verified(range)) {
+            return None;
+        }
+        self.0.demand(&whole);
+        let announced = AnnouncedReads::new(Arc::clone(&self.0), whole);
+        announced.request(0);
+        if let [single] = &announced.ranges[..] {
+            announced.file.request_ahead(single);
+        }
+        Some(Arc::new(announced))
+    }
+
+    fn local_part(&self, offset: u64, length: u64) -> Option<LocalPart> {
+        let range = self.0.range(offset, usize::try_from(length).ok()?);
+        let file = self.0.entry.system_file()?;
+        let lease = self.0.entry.lease(&range);
+        if !self.0.entry.is_verified(&range) {
+            return None;
+        }
+        self.0.origin.counters.served_bytes.fetch_add(range.end - range.start, Relaxed);
+        self.0.request_ahead(&range);
+        Some(LocalPart::leased(file, Arc::new(lease)))
+    }
+
+    fn check_version(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Divides the ranges of a vector into groups of bounded memory, in order.
+fn groups(ranges: &[ByteRange]) -> Vec<Range<usize>> {
+    let mut groups = Vec::new();
+    let (mut start, mut bytes) = (0, 0_usize);
+    for (index, range) in ranges.iter().enumerate() {
+        if index > start && bytes.saturating_add(range.length) > VECTOR_GROUP_BYTES {
+            groups.push(start..index);
+            (start, bytes) = (index, 0);
+        }
+        bytes = bytes.saturating_add(range.length);
+    }
+    if start < ranges.len() {
+        groups.push(start..ranges.len());
+    }
+    groups
+}
+
+/// Announced reads of a cached file. The bytes are requested in the announced order, up to a window ahead of the reader.
+#[derive(Debug)]
+struct AnnouncedReads {
+    file: Arc<OpenedFile>,
+    ranges: Vec<Range<u64>>,
+    /// For each range, the number of announced bytes before it.
+    positions: Vec<u64>,
+    /// Number of announced bytes that were requested.
+    requested: Mutex<u64>,
+}
+
+/// How many announced bytes are requested ahead of the reader: the bandwidth-delay product of 1 Gbit/s and 250 ms.
+const WINDOW_BYTES: u64 = 32 << 20;
+/// Announced bytes are requested in portions of at least this length.
+const PORTION_BYTES: u64 = 1 << 20;
+
+impl AnnouncedReads {
+    fn new(file: Arc<OpenedFile>, ranges: Vec<Range<u64>>) -> Self {
+        let mut position = 0;
+        let positions = ranges.iter().map(|range| {
+            let before = position;
+            position += range.end - range.start;
+            before
+        });
+        let positions = positions.collect();
+        Self { file, ranges, positions, requested: Mutex::default() }
+    }
+
+    fn total_bytes(&self) -> u64 {
+        let last = self.positions.last().zip(self.ranges.last());
+        last.map_or(0, |(position, range)| position + (range.end - range.start))
+    }
+
+    /// Requests the announced bytes up to a window ahead of the announced byte `position`.
+    fn request(&self, position: u64) {
+        let total = self.total_bytes();
+        let target = position.saturating_add(WINDOW_BYTES).min(total);
+        let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = *requested;
+        if target < start + PORTION_BYTES && target < total || target <= start {
+            return;
+        }
+        *requested = target;
+        drop(requested);
+        self.file.request(&self.part(start..target));
+    }
+
+    /// Returns the ranges of a part of the announced bytes.
+    fn part(&self, part: Range<u64>) -> Vec<Range<u64>> {
+        let first = self.positions.partition_point(|position| *position <= part.start).saturating_sub(1);
+        let ranges = self.ranges.iter().zip(&self.positions).skip(first);
+        let ranges = ranges.take_while(|(_, position)| **position < part.end).map(|(range, position)| {
+            let start = part.start.saturating_sub(*position).min(range.end - range.start);
+            let end = (part.end - position).min(range.end - range.start);
+            range.start + start..range.start + end
+        });
+        ranges.filter(|range| !range.is_empty()).collect()
+    }
+
+    /// Returns the position of the announced byte at `offset` of the file, if it is announced.
+    fn position(&self, offset: u64) -> Option<u64> {
+        let mut ranges = self.ranges.iter().zip(&self.positions);
+        ranges.find(|(range, _)| range.contains(&offset)).map(|(range, position)| position + (offset - range.start))
+    }
+}
+
+#[async_trait]
+impl Preparation for AnnouncedReads {
+    async fn ready(&self, part: ByteRange) -> Result<()> {
+        let range = self.file.range(part.offset, part.length);
+        if range.is_empty() {
+            return Ok(());
+        }
+        if let Some(position) = self.position(range.start) {
+            self.request(position);
+        }
+        // Without a place on the disk, the read itself waits for the origin.
+        self.file.locate(&range).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_are_read_in_groups_of_bounded_memory() {
+        let range = |length| ByteRange { offset: 0, length };
+        assert!(groups(&[]).is_empty());
+        assert_eq!(groups(&[range(VECTOR_GROUP_BYTES * 2), range(1), range(VECTOR_GROUP_BYTES)]), [0..1, 1..2, 2..3]);
+        assert_eq!(groups(&[range(10), range(0), range(10)]), [0..3]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Ranges of one file version that are being fetched. Readers of a range that is in flight wait for its [`Flight`]
+//! instead of fetching it again. No I/O, no clock.
+
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
+
+use tokio::sync::Notify;
+use towpath_store::Error;
+
+/// The end of a flight.
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    /// The bytes are on the disk.
+    Stored,
+    /// The origin has failed.
+    Failed(Error),
+    /// The bytes could not be stored: readers must read them from the origin.
+    NotStored,
+}
+
+/// A range in flight.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    /// The bytes; not empty.
+    pub(crate) range: Range<u64>,
+    outcome: OnceLock<Outcome>,
+    ended: Notify,
+}
+
+impl Flight {
+    fn new(range: Range<u64>) -> Self {
+        Self { range, outcome: OnceLock::new(), ended: Notify::new() }
+    }
+
+    /// Returns the length in bytes.
+    pub(crate) fn length(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn wait(&self) -> Outcome {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if let Some(outcome) = self.outcome.get() {
+                return outcome.clone();
+            }
+            ended.await;
+        }
+    }
+
+    /// Ends the flight, unless it has ended. It must have been removed from its [`Flights`] before, so that a reader
+    /// that finds nothing in flight sees the result.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        // Only the first outcome counts.
+        let _ = self.outcome.set(outcome);
+        self.ended.notify_waiters();
+    }
+}
+
+/// The flights of a file version. They do not overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Flights(BTreeMap<u64, Arc<Flight>>);
+
+impl Flights {
+    /// Returns the flights that overlap `range`, in order.
+    pub(crate) fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = &Arc<Flight>> {
+        let before = self.0.range(..=range.start).next_back().map(|(_, flight)| flight);
+        let first = before.filter(|flight| flight.range.end > range.start && flight.range.start < range.start);
+        let inside = if range.is_empty() { 0..0 } else { range.clone() };
+        first.into_iter().chain(self.0.range(inside).map(|(_, flight)| flight))
+    }
+
+    /// Returns the parts of `range` that are not in flight, in order.
+    pub(crate) fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut next = range.start;
+        for flight in self.overlapping(range) {
+            if flight.range.start > next {
+                gaps.push(next..flight.range.start);
+            }
+            next = flight.range.end;
+        }
+        if next < range.end {
+            gaps.push(next..range.end);
+        }
+        gaps
+    }
+
+    /// Starts a flight of a range of which nothing is in flight.
+    pub(crate) fn start(&mut self, range: Range<u64>) -> Arc<Flight> {
+        debug_assert!(!range.is_empty() && self.overlapping(&range).next().is_none());
+        let flight = Arc::new(Flight::new(range.clone()));
+        self.0.insert(range.start, Arc::clone(&flight));
+        flight
+    }
+
+    /// Removes a flight, which is about to end.
+    pub(crate) fn remove(&mut self, flight: &Arc<Flight>) {
+        if self.0.get(&flight.range.start).is_some_and(|found| Arc::ptr_eq(found, flight)) {
+            self.0.remove(&flight.range.start);
+        }
+    }
+
+    /// Returns whether nothing is in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn flights_and_gaps_divide_a_range(
+            starts in proptest::collection::vec((0..1000_u64, 1..50_u64), 0..40),
+            (start, length) in (0..1000_u64, 0..200_u64),
+        ) {
+            let (mut flights, mut model) = (Flights::default(), [false; 1300]);
+            for (start, length) in starts {
+                for gap in flights.gaps(&(start..start + length)) {
+                    model[gap.start as usize..gap.end as usize].fill(true);
+                    flights.start(gap);
+                }
+            }
+            let range = start..start + length;
+            let mut found = [false; 1300];
+            for flight in flights.overlapping(&range) {
+                prop_assert!(flight.range.start < range.end && flight.range.end > range.start);
+                found[flight.range.start as usize..flight.range.end as usize].fill(true);
+            }
+            for gap in flights.gaps(&range) {
+                prop_assert!(!gap.is_empty());
+                prop_assert!(gap.clone().all(|at| !model[at as usize]));
+                found[gap.start as usize..gap.end as usize].fill(true);
+            }
+            prop_assert!(range.clone().all(|at| found[at as usize]));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flight_has_one_outcome_for_all() {
+        let mut flights = Flights::default();
+        let flight = flights.start(0..10);
+        let waiting = tokio::spawn({
+            let flight = Arc::clone(&flight);
+            async move { flight.wait().await }
+        });
+        tokio::task::yield_now().await;
+        flights.remove(&flight);
+        flight.end(Outcome::Stored);
+        flight.end(Outcome::NotStored);
+        assert!(matches!(waiting.await.unwrap(), Outcome::Stored));
+        assert!(matches!(flight.wait().await, Outcome::Stored));
+        assert!(flights.is_empty());
+    }
+}

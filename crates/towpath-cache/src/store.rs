@@ -1,0 +1,287 @@
+//! The store of one origin as seen through the cache.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering::Relaxed},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use towpath_proto::checksum::{Algorithm, Digest};
+use towpath_store::{
+    Caller, Capabilities, Changes, CreateOptions, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
+    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle,
+    sys::{
+        clock,
+        volume::{SystemVolume, Volume},
+    },
+};
+
+use crate::{
+    disk::CacheDisk,
+    entry::{Entry, disk_error},
+    file::CachedFile,
+    index::EntryName,
+    origin::{Origin, OriginOptions},
+    version::Version,
+};
+
+/// Settings of a cache.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// Maximum number of concurrent calls that wait for the disk.
+    pub disk_jobs: usize,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self { disk_jobs: 64 }
+    }
+}
+
+/// How long the modification time of a file must be past before its version is trusted, in nanoseconds: an origin that
+/// reports whole seconds shows no difference between two changes within one.
+const MIN_AGE_NS: i64 = 2_000_000_000;
+
+/// A cache directory, which several origins may share.
+#[derive(Debug, Clone)]
+pub struct Cache(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    disk: Arc<CacheDisk>,
+    /// The entries that are open.
+    entries: Mutex<HashMap<EntryName, Weak<Entry>>>,
+}
+
+impl Cache {
+    /// Opens the cache in a directory, which is created if it is missing. Reads one file, however many entries there
+    /// are.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub fn open(directory: &std::path::Path, options: CacheOptions) -> Result<Self> {
+        let volume = SystemVolume::open(directory)
+            .map_err(|error| disk_error(&format!("opening the cache {}", directory.display()), &error))?;
+        Self::on(Arc::new(volume), options)
+    }
+
+    /// Opens the cache on a volume.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub fn on(volume: Arc<dyn Volume>, options: CacheOptions) -> Result<Self> {
+        let disk = CacheDisk::open(volume, options.disk_jobs);
+        let disk = disk.map_err(|error| disk_error("opening the cache", &error))?;
+        Ok(Self(Arc::new(Inner { disk: Arc::new(disk), entries: Mutex::default() })))
+    }
+
+    /// Returns an origin as seen through this cache.
+    pub fn around(&self, origin: OriginOptions) -> CacheStore {
+        CacheStore { cache: self.clone(), origin: Arc::new(Origin::new(origin)) }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<EntryName, Weak<Entry>>> {
+        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the entry of a version, open.
+    async fn entry(&self, version: Version) -> Result<Arc<Entry>> {
+        let name = version.name();
+        let entry = {
+            let mut entries = self.entries();
+            match entries.get(&name).and_then(Weak::upgrade) {
+                Some(entry) => entry,
+                None => {
+                    if entries.len() == entries.capacity() {
+                        entries.retain(|_, entry| entry.strong_count() > 0);
+                    }
+                    let entry = Arc::new(Entry::new(version, name, Arc::clone(&self.0.disk)));
+                    entries.insert(name, Arc::downgrade(&entry));
+                    entry
+                }
+            }
+        };
+        entry.open().await?;
+        Ok(entry)
+    }
+}
+
+/// Counters of an origin since the start. Bytes are those of file contents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OriginStatistics {
+    /// Bytes that readers got through the disk of the cache.
+    pub served_bytes: u64,
+    /// Bytes that readers requested while they were absent.
+    pub missed_bytes: u64,
+    /// Bytes that readers got from the origin without being stored, because the disk failed or the version is unknown.
+    pub bypass_bytes: u64,
+    /// Bytes fetched from the origin to be stored.
+    pub fetched_bytes: u64,
+    /// Requests to the origin for data.
+    pub requests: u64,
+    /// Failed requests to the origin for data.
+    pub failures: u64,
+    /// Stored bytes that were damaged, and are fetched again.
+    pub damaged_bytes: u64,
+}
+
+/// An origin as seen through a cache. Reads of file contents go through the cache; everything else is passed to the
+/// origin, including writes.
+pub struct CacheStore {
+    cache: Cache,
+    origin: Arc<Origin>,
+}
+
+impl fmt::Debug for CacheStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheStore").field("origin", &self.origin.name).finish_non_exhaustive()
+    }
+}
+
+impl CacheStore {
+    /// Returns the counters.
+    pub fn statistics(&self) -> OriginStatistics {
+        let counters = &self.origin.counters;
+        OriginStatistics {
+            served_bytes: counters.served_bytes.load(Relaxed),
+            missed_bytes: counters.missed_bytes.load(Relaxed),
+            bypass_bytes: counters.bypass_bytes.load(Relaxed),
+            fetched_bytes: counters.fetched_bytes.load(Relaxed),
+            requests: counters.requests.load(Relaxed),
+            failures: counters.failures.load(Relaxed),
+            damaged_bytes: counters.damaged_bytes.load(Relaxed),
+        }
+    }
+
+    /// Returns the version to cache a file as; `None` if its content must not be cached: an empty file may have content
+    /// all the same, and a file that changed just now may change again without another version.
+    fn version(&self, path: &StorePath, metadata: &Metadata) -> Option<Version> {
+        if metadata.kind != FileKind::File || metadata.size == 0 {
+            return None;
+        }
+        let is_old = |mtime: i64| clock::unix_ns().saturating_sub(mtime) >= MIN_AGE_NS || mtime % 1_000_000_000 != 0;
+        let is_settled = metadata.mtime_ns.is_none_or(is_old);
+        Version::of(&self.origin.name, path, metadata).filter(|_| is_settled)
+    }
+}
+
+/// Calls a method of the origin's store with the origin's path and identity. Its errors name the origin.
+macro_rules! forward {
+    ($self:ident, $caller:ident, $path:ident, $method:ident $(, $argument:expr)*) => {{
+        let origin = &$self.origin;
+        origin.store.$method(&origin.identity($caller), &origin.path($path)? $(, $argument)*).await
+    }};
+}
+
+#[async_trait]
+impl Store for CacheStore {
+    fn capabilities(&self) -> Capabilities {
+        self.origin.store.capabilities()
+    }
+
+    async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+        forward!(self, caller, path, stat)
+    }
+
+    fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
+        match self.origin.path(path) {
+            Ok(path) => self.origin.store.list(&self.origin.identity(caller), &path, options),
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        }
+    }
+
+    async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
+        // Ranges are stored, so each is verified when it arrives.
+        let options = OpenOptions { verifies_digests: false, ..options };
+        let source = forward!(self, caller, path, open, options)?;
+        let metadata = match source.metadata().await {
+            Ok(metadata) => metadata,
+            // A file of unknown length is a stream.
+            Err(error) if error.fault() == Fault::Unsupported => return Ok(source),
+            Err(error) => return Err(error),
+        };
+        let Some(version) = self.version(&self.origin.path(path)?, &metadata) else { return Ok(source) };
+        match self.cache.entry(version).await {
+            Ok(entry) => Ok(Arc::new(CachedFile::new(Arc::clone(&self.origin), entry, source, metadata))),
+            Err(error) => {
+                self.cache.0.disk.record_failure(&error);
+                Ok(source)
+            }
+        }
+    }
+
+    async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
+        forward!(self, caller, path, create, options)
+    }
+
+    async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
+        forward!(self, caller, path, update)
+    }
+
+    async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
+        forward!(self, caller, path, make_directory, parents, mode)
+    }
+
+    async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        forward!(self, caller, path, remove_file)
+    }
+
+    async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        forward!(self, caller, path, remove_directory)
+    }
+
+    async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
+        forward!(self, caller, path, remove_tree)
+    }
+
+    async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        forward!(self, caller, from, rename, &self.origin.path(to)?, overwrite)
+    }
+
+    async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
+        forward!(self, caller, from, copy, &self.origin.path(to)?, overwrite)
+    }
+
+    async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
+        forward!(self, caller, path, change, changes)
+    }
+
+    async fn digest(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest> {
+        forward!(self, caller, path, digest, algorithm, progress)
+    }
+
+    async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
+        forward!(self, caller, path, attributes)
+    }
+
+    async fn set_attribute(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        name: &[u8],
+        value: Option<&[u8]>,
+        create: bool,
+    ) -> Result<()> {
+        forward!(self, caller, path, set_attribute, name, value, create)
+    }
+
+    async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
+        forward!(self, caller, path, space)
+    }
+}
+
+/// Returns the files of an entry of the cache around `origin`, relative to its directory: data and index.
+pub fn entry_files(origin: &str, path: &StorePath, metadata: &Metadata) -> Option<[PathBuf; 2]> {
+    let name = Version::of(&origin.into(), path, metadata)?.name();
+    Some(["data", "index"].map(|extension| crate::version::file_name(&name, extension)))
+}

@@ -1,0 +1,99 @@
+//! The version of a file at an origin, which an entry of the cache is bound to.
+
+use std::{path::PathBuf, sync::Arc};
+
+use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_store::{Metadata, StorePath, VersionTag};
+
+use crate::index::EntryName;
+
+/// One version of a file. Every field is part of the name of its entry: a changed file is another entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// URL of the origin, without credentials.
+    pub(crate) origin: Arc<str>,
+    /// Path at the origin; its bytes, nothing folded or decoded.
+    pub(crate) path: StorePath,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    /// Modification time in nanoseconds since the Unix epoch, as precise as the origin reports it.
+    pub(crate) mtime_ns: Option<i64>,
+    /// Tag of the origin.
+    pub(crate) tag: Option<VersionTag>,
+}
+
+impl Version {
+    /// Returns the version that `metadata` describe; `None` if they do not identify one.
+    pub(crate) fn of(origin: &Arc<str>, path: &StorePath, metadata: &Metadata) -> Option<Self> {
+        let Metadata { size, mtime_ns, version, .. } = metadata;
+        (version.is_some() || mtime_ns.is_some()).then(|| Self {
+            origin: Arc::clone(origin),
+            path: path.clone(),
+            size: *size,
+            mtime_ns: *mtime_ns,
+            tag: version.clone(),
+        })
+    }
+
+    /// Returns the name of the entry: SHA-256 of the fields, each variable one after its length.
+    pub(crate) fn name(&self) -> EntryName {
+        let tag = self.tag.as_ref().map_or("", |tag| tag.as_str());
+        let mut bytes = Vec::new();
+        for text in [self.origin.as_bytes(), self.path.as_bytes(), tag.as_bytes()] {
+            bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(text);
+        }
+        bytes.extend_from_slice(&self.size.to_le_bytes());
+        bytes.extend_from_slice(&self.mtime_ns.unwrap_or(i64::MIN).to_le_bytes());
+        let digest = Hasher::digest_of(Algorithm::Sha256, &bytes);
+        digest.bytes().try_into().expect("a SHA-256 has 32 bytes")
+    }
+}
+
+/// Returns the name of a file of an entry in the cache directory: `entries/ab/cdef….data`.
+pub(crate) fn file_name(name: &EntryName, extension: &str) -> PathBuf {
+    let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (directory, rest) = hex.split_at(2);
+    PathBuf::from(format!("entries/{directory}/{rest}.{extension}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_store::FileKind;
+
+    use super::*;
+
+    #[test]
+    fn every_difference_is_another_entry() {
+        let origin: Arc<str> = "http://host".into();
+        let metadata =
+            Metadata { mtime_ns: Some(5), version: VersionTag::new("a"), ..Metadata::new(FileKind::File, 9) };
+        let path = |text: &[u8]| StorePath::parse(text).unwrap();
+        let of = |origin: &Arc<str>, text: &[u8], metadata: &Metadata| {
+            Version::of(origin, &path(text), metadata).unwrap().name()
+        };
+        let name = of(&origin, b"/ns/data.txt", &metadata);
+        assert_eq!(name, of(&origin, b"//ns/./data.txt", &metadata), "the same path of the store");
+        for (origin, text, metadata) in [
+            ("http://other", b"/ns/data.txt".as_slice(), metadata.clone()),
+            ("http://host", b"/ns/Data.txt", metadata.clone()),
+            ("http://host", b"/ns/data%2Etxt", metadata.clone()),
+            ("http://host", b"/ns/data.txt;v=1", metadata.clone()),
+            ("http://host", b"/ns/data.txt?v=1", metadata.clone()),
+            ("http://host", "/ns/d\u{e4}ta".as_bytes(), metadata.clone()),
+            ("http://host", "/ns/da\u{308}ta".as_bytes(), metadata.clone()),
+            ("http://host", b"/ns/data.txt", Metadata { size: 10, ..metadata.clone() }),
+            ("http://host", b"/ns/data.txt", Metadata { mtime_ns: None, ..metadata.clone() }),
+            ("http://host", b"/ns/data.txt", Metadata { version: VersionTag::new("b"), ..metadata.clone() }),
+        ] {
+            assert_ne!(name, of(&origin.into(), text, &metadata), "{origin} {text:?}");
+        }
+        assert!(Version::of(&origin, &path(b"/f"), &Metadata::new(FileKind::File, 9)).is_none());
+    }
+
+    #[test]
+    fn entries_are_spread_over_directories() {
+        let name = file_name(&[0xab; 32], "data");
+        assert_eq!(name, PathBuf::from(format!("entries/ab/{}.data", "ab".repeat(31))));
+    }
+}

@@ -1,0 +1,13 @@
+//! The cache against the promises of RFC 0001, and those of RFC 0008.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "it/conformance.rs"]
+mod conformance;
+#[path = "it/damage.rs"]
+mod damage;
+#[path = "it/fetching.rs"]
+mod fetching;
+#[path = "it/origin.rs"]
+mod origin;
+#[path = "it/versions.rs"]
+mod versions;

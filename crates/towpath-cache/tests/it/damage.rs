@@ -1,0 +1,94 @@
+//! Damaged, truncated and foreign files in the directory of the cache.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use crate::origin::Origin;
+
+const SIZE: usize = 1_000_000;
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+/// Reads the whole file through the cache, spoils its files, opens the cache again, and reads it again. Returns how
+/// many bytes were fetched and found damaged.
+async fn read_after(spoil: impl FnOnce(&File, &File)) -> (u64, u64) {
+    let mut origin = Origin::with_file(SIZE).await;
+    origin.check(&*origin.open().await, 0, SIZE).await;
+    let [data, index] = origin.files().await;
+    spoil(&open(&data), &open(&index));
+    origin.reopen();
+    let file = origin.open().await;
+    origin.check(&*file, 0, SIZE).await;
+    origin.check(&*file, 0, SIZE).await;
+    let statistics = origin.statistics();
+    origin.reopen();
+    origin.check(&*origin.open().await, 0, SIZE).await;
+    assert_eq!(origin.statistics().fetched_bytes, 0, "the repair was stored");
+    (statistics.fetched_bytes, statistics.damaged_bytes)
+}
+
+#[tokio::test]
+async fn without_damage_nothing_is_fetched() {
+    assert_eq!(read_after(|_, _| {}).await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_found_and_only_its_unit_is_fetched_again() {
+    let flip = |data: &File, _: &File| {
+        let mut byte = [0];
+        data.read_exact_at(&mut byte, 500_000).unwrap();
+        data.write_all_at(&[byte[0] ^ 1], 500_000).unwrap();
+    };
+    assert_eq!(read_after(flip).await, (16 << 10, 16 << 10));
+}
+
+#[tokio::test]
+async fn a_truncated_data_file_is_fetched_again_from_there() {
+    let (fetched, damaged) = read_after(|data, _| data.set_len(700_000).unwrap()).await;
+    assert_eq!(fetched, damaged);
+    assert!((300_000..300_000 + (16 << 10)).contains(&fetched), "{fetched}");
+}
+
+#[tokio::test]
+async fn zeros_in_place_of_data_are_never_served() {
+    let lose = |data: &File, _: &File| {
+        data.set_len(0).unwrap();
+        data.set_len(SIZE as u64).unwrap();
+    };
+    assert_eq!(read_after(lose).await, (SIZE as u64, SIZE as u64));
+}
+
+#[tokio::test]
+async fn an_index_that_is_empty_or_garbage_counts_as_none() {
+    for garbage in [b"".as_slice(), b"tpcache\n", &[0xff; 5000]] {
+        let spoil = |_: &File, index: &File| {
+            index.set_len(0).unwrap();
+            index.write_all_at(garbage, 0).unwrap();
+        };
+        assert_eq!(read_after(spoil).await, (SIZE as u64, 0));
+    }
+}
+
+#[tokio::test]
+async fn torn_and_damaged_records_cost_only_their_bytes() {
+    let length = |index: &File| index.metadata().unwrap().len();
+    let torn = read_after(|_, index| index.set_len(length(index) - 10).unwrap()).await;
+    assert_eq!(torn, ((SIZE % (16 << 10)) as u64, 0));
+    let damaged = read_after(|_, index| index.write_all_at(&[0xff; 24], length(index) - 48).unwrap()).await;
+    assert_eq!(damaged, (16 << 10, 0));
+}
+
+#[tokio::test]
+async fn files_of_another_cache_or_entry_are_not_believed() {
+    let mut origin = Origin::with_file(SIZE).await;
+    origin.check(&*origin.open().await, 0, SIZE).await;
+    std::fs::remove_file(origin.directory.path().join("towpath-cache")).unwrap();
+    origin.reopen();
+    origin.check(&*origin.open().await, 0, SIZE).await;
+    assert_eq!(origin.statistics().fetched_bytes, SIZE as u64);
+}

@@ -1,0 +1,152 @@
+//! What is fetched from the origin, and how often.
+
+use std::sync::Arc;
+
+use futures::{StreamExt as _, future::join_all};
+use towpath_store::{ByteRange, Fault, ReadBuffer, ReadHandle};
+
+use crate::origin::Origin;
+
+fn range(offset: u64, length: usize) -> ByteRange {
+    ByteRange { offset, length }
+}
+
+#[tokio::test]
+async fn exactly_the_bytes_that_are_read_are_fetched_once() {
+    let origin = Origin::with_file(5_000_000).await;
+    let file = origin.open().await;
+    for (offset, length) in [(1_000_003, 1367), (17, 1), (4_999_999, 1), (2_000_000, 100_000)] {
+        origin.check(&*file, offset, length).await;
+        origin.check(&*file, offset, length).await;
+    }
+    let statistics = origin.statistics();
+    assert_eq!(statistics.fetched_bytes, 1367 + 1 + 1 + 100_000);
+    assert_eq!((statistics.requests, statistics.missed_bytes), (4, 101_369));
+    assert_eq!(statistics.served_bytes, 2 * 101_369);
+    // A range that is present in part.
+    origin.check(&*file, 1_000_000, 2000).await;
+    assert_eq!(origin.statistics().fetched_bytes, statistics.fetched_bytes + 2000 - 1367);
+}
+
+#[tokio::test]
+async fn a_vector_costs_one_request() {
+    let origin = Origin::with_file(50_000_000).await;
+    let file = origin.open().await;
+    let ranges: Vec<_> = (0..600).map(|index| range((index * 7919 + index * 71_000) % 49_000_000, 1400)).collect();
+    for _ in 0..2 {
+        let mut results: Vec<_> = file.read_vector(ranges.clone()).collect().await;
+        results.sort_unstable_by_key(|(index, _)| *index);
+        for ((index, result), range) in results.into_iter().zip(&ranges) {
+            let data = result.unwrap();
+            assert_eq!(data.len(), ranges[index].length);
+            origin.pattern().check(range.offset, &data);
+        }
+    }
+    let statistics = origin.statistics();
+    assert_eq!((statistics.requests, statistics.fetched_bytes), (1, 600 * 1400));
+    let mut data = vec![[0; 1400]; 10];
+    let mut buffers: Vec<_> =
+        data.iter_mut().zip(&ranges).map(|(buffer, range)| ReadBuffer { offset: range.offset, buffer }).collect();
+    file.read_vector_now(&mut buffers).expect("the data are in the page cache").unwrap();
+    data.iter().zip(&ranges).for_each(|(data, range)| origin.pattern().check(range.offset, data));
+}
+
+#[tokio::test]
+async fn announced_ranges_are_fetched_at_once_and_nothing_else() {
+    let origin = Origin::with_file(50_000_000).await;
+    let file = origin.open().await;
+    let ranges: Vec<_> = (0..100).map(|index| range(index * 400_000, 5000)).collect();
+    let held = origin.store.hold("read_vector");
+    let preparation = file.prepare(&ranges).unwrap();
+    let mut last = Box::pin(preparation.ready(ranges[99]));
+    assert!(futures::poll!(&mut last).is_pending());
+    drop(held);
+    last.await.unwrap();
+    for range in &ranges {
+        preparation.ready(*range).await.unwrap();
+        let mut buffer = Vec::new();
+        file.read_now(range.offset, range.length, &mut buffer).expect("it is near").unwrap();
+        origin.pattern().check(range.offset, &buffer);
+        assert!(file.local_part(range.offset, range.length as u64).is_some());
+    }
+    assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (1, 500_000));
+    assert!(file.prepare(&ranges).is_none(), "all is near");
+    assert!(file.local_part(0, 5001).is_none(), "a hole is not sent as zeros");
+}
+
+#[tokio::test]
+async fn a_long_announced_range_is_fetched_in_large_requests_ahead_of_its_reader() {
+    let origin = Origin::with_file(80 << 20).await;
+    let file = origin.open().await;
+    let preparation = file.prepare(&[range(0, 80 << 20)]).unwrap();
+    preparation.ready(range(0, 1000)).await.unwrap();
+    assert!(origin.statistics().fetched_bytes <= 33 << 20, "{:?}", origin.statistics());
+    for offset in (0..80 << 20).step_by(256 << 10) {
+        preparation.ready(range(offset, 256 << 10)).await.unwrap();
+        origin.check(&*file, offset, 256 << 10).await;
+    }
+    assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (80, 80 << 20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_readers_of_a_cold_range_cause_one_request() {
+    let origin = Arc::new(Origin::with_file(3_000_000).await);
+    let held = origin.store.hold("read_into");
+    let readers = (0..1000).map(|_| {
+        let origin = Arc::clone(&origin);
+        tokio::spawn(async move {
+            let file = origin.open().await;
+            origin.check(&*file, 1_100_000, 300_000).await;
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    while origin.statistics().missed_bytes < 1000 * 300_000 {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    join_all(readers).await.into_iter().for_each(|reader| reader.unwrap());
+    assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (1, 300_000));
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_cancels_nothing_for_the_others() {
+    let origin = Origin::with_file(3_000_000).await;
+    let (first, second) = (origin.open().await, origin.open().await);
+    let held = origin.store.hold("read_into");
+    let mut leaving = Box::pin(first.read(0, 300_000));
+    assert!(futures::poll!(&mut leaving).is_pending());
+    let mut staying = Box::pin(origin.check(&*second, 0, 300_000));
+    assert!(futures::poll!(&mut staying).is_pending());
+    drop(leaving);
+    drop(first);
+    drop(held);
+    staying.await;
+    assert_eq!(origin.statistics().requests, 1);
+}
+
+#[tokio::test]
+async fn a_failed_request_is_an_error_for_its_readers_only() {
+    let origin = Origin::with_file(3_000_000).await;
+    let file = origin.open().await;
+    for after in 0..3 {
+        origin.store.fail("read_into", after, Fault::TimedOut);
+    }
+    let error = file.read(0, 1000).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::TimedOut);
+    origin.check(&*file, 0, 1000).await;
+    // A single failure may be that of another reader: it is retried.
+    origin.store.fail("read_into", 0, Fault::Unavailable);
+    origin.check(&*file, 500_000, 1000).await;
+}
+
+#[tokio::test]
+async fn a_sequential_reader_gets_read_ahead() {
+    let origin = Origin::with_file(20 << 20).await;
+    let file = origin.open().await;
+    for offset in (0..20 << 20).step_by(128 << 10) {
+        origin.check(&*file, offset, 128 << 10).await;
+    }
+    let statistics = origin.statistics();
+    assert_eq!(statistics.fetched_bytes, 20 << 20);
+    assert!(statistics.requests < 40, "{statistics:?}");
+}

@@ -1,0 +1,85 @@
+//! An origin in memory with one file, a cache around it, and its directory.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tempfile::TempDir;
+use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, entry_files};
+use towpath_store::{
+    Caller, CreateOptions, Expectation, OpenOptions, Overwrite, ReadHandle, Store, StorePath, memory::MemoryStore,
+};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    pattern::Pattern,
+};
+
+/// The name of the origin.
+const NAME: &str = "memory";
+
+pub(crate) struct Origin {
+    pub(crate) store: FaultStore,
+    pub(crate) cached: Arc<CacheStore>,
+    pub(crate) directory: TempDir,
+    pub(crate) size: usize,
+}
+
+pub(crate) fn path() -> StorePath {
+    StorePath::parse(b"/file").unwrap()
+}
+
+/// The whole of `store` as an origin.
+pub(crate) fn around(name: &str, store: Arc<dyn Store>) -> OriginOptions {
+    let root = StorePath::root();
+    OriginOptions { name: name.into(), store, root, credential: Credential::Own, bytes_in_flight: 64 << 20 }
+}
+
+impl Origin {
+    /// An origin with the file [`path`] of `size` bytes, the pattern [`Origin::pattern`].
+    pub(crate) async fn with_file(size: usize) -> Self {
+        let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path(), CacheOptions::default()).unwrap();
+        let cached = Arc::new(cache.around(around(NAME, Arc::new(store.clone()))));
+        let origin = Self { store, cached, directory, size };
+        origin.put(origin.pattern()).await;
+        origin
+    }
+
+    pub(crate) fn pattern(&self) -> Pattern {
+        Pattern::new(self.size as u64)
+    }
+
+    /// Replaces the file at the origin.
+    pub(crate) async fn put(&self, pattern: Pattern) {
+        let options = CreateOptions { overwrite: Overwrite::Replace, ..CreateOptions::default() };
+        let file = self.store.create(&Caller::local(), &path(), options).await.unwrap();
+        file.write(0, pattern.bytes(0, self.size)).await.unwrap();
+        file.commit(Expectation::default()).await.unwrap();
+    }
+
+    /// Opens the cache again, as after a restart.
+    pub(crate) fn reopen(&mut self) {
+        let cache = Cache::open(self.directory.path(), CacheOptions::default()).unwrap();
+        self.cached = Arc::new(cache.around(around(NAME, Arc::new(self.store.clone()))));
+    }
+
+    pub(crate) async fn open(&self) -> Arc<dyn ReadHandle> {
+        self.cached.open(&Caller::local(), &path(), OpenOptions::default()).await.unwrap()
+    }
+
+    /// Reads a range through the cache, and compares it.
+    pub(crate) async fn check(&self, file: &dyn ReadHandle, offset: u64, length: usize) {
+        let data = file.read(offset, length).await.unwrap();
+        assert_eq!(data.len(), length.min(self.size - offset as usize));
+        self.pattern().check(offset, &data);
+    }
+
+    pub(crate) fn statistics(&self) -> OriginStatistics {
+        self.cached.statistics()
+    }
+
+    /// The data file and the index file of the cached file.
+    pub(crate) async fn files(&self) -> [PathBuf; 2] {
+        let metadata = self.store.stat(&Caller::local(), &path()).await.unwrap();
+        entry_files(NAME, &path(), &metadata).unwrap().map(|name| self.directory.path().join(name))
+    }
+}

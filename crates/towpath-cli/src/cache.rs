@@ -1,0 +1,101 @@
+//! `towpath cache`: serves a remote storage through a cache on a local disk.
+
+pub(crate) mod args;
+mod settings;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use toml::{Table, Value};
+use towpath_cache::{Cache, CacheOptions, CacheStore, OriginOptions};
+use towpath_client::{Client, ClientOptions, TokenSource};
+use towpath_proto::url::Url;
+use towpath_server::Server;
+use towpath_store::sys::environment;
+
+pub(crate) use self::settings::CacheConfig;
+use crate::{
+    access,
+    cache::args::CacheArguments,
+    config::{self, Layered},
+    descriptors,
+    failure::{Failure, complain},
+    serve::{self, ServerSignals},
+};
+
+/// Maximum silence of a connection to an origin with requests in flight. Readers wait meanwhile, and have other
+/// sources.
+const STALL: Duration = Duration::from_secs(10);
+/// Time during which a request to an origin is retried.
+const RETRY_TIME: Duration = Duration::from_secs(30);
+
+/// Runs `towpath cache`.
+pub(crate) async fn run(arguments: &CacheArguments) -> Result<(), Failure> {
+    let settings = load_for(arguments)?.settings;
+    let signals = ServerSignals::new()?;
+    descriptors::raise_limit();
+    let store = Arc::new(open(&settings)?);
+    let server = Server::bind(store, &settings.server())?;
+    let places = access::urls(&settings.server(), &server.addresses());
+    complain(format_args!("caching {} in {} at {places}", settings.origin, settings.directory.display()));
+    access::metrics_places(&server.monitoring_addresses()).into_iter().for_each(complain);
+    serve::run(server, signals, || Ok(load_for(arguments)?.settings.server())).await
+}
+
+/// Loads the layered settings of the role.
+pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<CacheConfig>, Failure> {
+    Ok(config::load("cache", file, environment::variables(), flags)?)
+}
+
+/// Loads the settings, which must name an origin and a directory.
+fn load_for(arguments: &CacheArguments) -> Result<Layered<CacheConfig>, Failure> {
+    let layered = load(arguments.config.as_deref(), flags(arguments))?;
+    let CacheConfig { origin, directory, .. } = &layered.settings;
+    let missing = [
+        (origin.is_empty(), "the origin is missing: the URL of the storage to cache"),
+        (directory.as_os_str().is_empty(), "the directory of the cache is missing (--dir)"),
+    ];
+    match missing.iter().find(|(is_missing, _)| *is_missing) {
+        Some((_, problem)) => Err(Failure::Usage((*problem).into())),
+        None => Ok(layered),
+    }
+}
+
+/// Opens the cache and connects its origin.
+fn open(settings: &CacheConfig) -> Result<CacheStore, Failure> {
+    let invalid = |error: &dyn std::fmt::Display| Failure::Usage(format!("origin {}: {error}", settings.origin));
+    let url: Url = settings.origin.parse().map_err(|error| invalid(&error))?;
+    let options = ClientOptions {
+        token: settings.token.clone().map_or(TokenSource::Discover, TokenSource::File),
+        ca_file: settings.ca.clone(),
+        stall: STALL,
+        patience: RETRY_TIME,
+        retry_time: RETRY_TIME,
+        window_bytes: settings.bytes_in_flight.0 as usize,
+        ..ClientOptions::default()
+    };
+    let (store, root) = Client::new(Arc::new(options)).connect(&url)?;
+    let cache = Cache::open(&settings.directory, CacheOptions { disk_jobs: settings.limits.disk_threads })?;
+    Ok(cache.around(OriginOptions {
+        name: format!("{}://{}", url.scheme().name(), url.endpoint()).into(),
+        store,
+        root,
+        credential: settings.credential.into(),
+        bytes_in_flight: settings.bytes_in_flight.0 as usize,
+    }))
+}
+
+/// Returns the options of the command line as a layer of settings.
+fn flags(arguments: &CacheArguments) -> Table {
+    let mut flags = Table::new();
+    if let Some(origin) = &arguments.origin {
+        flags.insert("origin".into(), Value::String(origin.clone()));
+    }
+    if let Some(directory) = &arguments.dir {
+        flags.insert("directory".into(), Value::String(directory.to_string_lossy().into_owned()));
+    }
+    if !arguments.listen.is_empty() {
+        let addresses = arguments.listen.iter().cloned().map(Value::String);
+        flags.insert("listen".into(), Value::Array(addresses.collect()));
+    }
+    flags
+}

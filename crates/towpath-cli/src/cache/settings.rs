@@ -1,0 +1,108 @@
+//! Settings of `towpath cache`. Each is documented on its field; those common to all servers in [`ServeConfig`].
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use towpath_cache::Credential;
+use towpath_server::{
+    ServeConfig,
+    config::{AccessConfig, AccessLogConfig, DEFAULT_PORT, HttpConfig, Limits, MetricsConfig, TlsConfig, listen},
+    units::{ByteSize, HumanDuration},
+};
+
+/// All settings of `towpath cache`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CacheConfig {
+    /// URL of the storage to cache: `root://host//store`, `https://host/store`. Its directory is the root of the cache's
+    /// tree.
+    pub origin: String,
+    /// Directory for the cached data; it is created if it is missing. It must be on a local file system, and belongs to
+    /// this cache alone.
+    pub directory: PathBuf,
+    /// The credential of requests to the origin.
+    pub credential: CredentialConfig,
+    /// File with the bearer token of the cache for the origin. By default it is found as in the commands for users.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<PathBuf>,
+    /// File or directory with certificates (PEM) of authorities that the origin's certificate may be issued by, in
+    /// addition to those of the system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// Maximum number of bytes in flight from the origin. It bounds memory, and limits the throughput to this many bytes
+    /// per round trip.
+    pub bytes_in_flight: ByteSize,
+    /// Addresses to listen on: `192.0.2.1:1094`, a host name, or a port for all addresses of this machine (`1094`).
+    /// XRootD, HTTP and TLS share each port.
+    #[serde(deserialize_with = "listen::addresses::<DEFAULT_PORT, _>")]
+    pub listen: Vec<SocketAddr>,
+    /// Name of the site, as reported to clients. If it is empty: `towpath`, and on pages for browsers the host in their
+    /// URL.
+    pub site: String,
+    /// Maximum time that requests in flight may take to finish after the server begins to stop.
+    pub drain: HumanDuration,
+    /// TLS.
+    pub tls: TlsConfig,
+    /// Access rules.
+    pub access: AccessConfig,
+    /// HTTP and WebDAV behaviour on which clients disagree.
+    pub http: HttpConfig,
+    /// Limits.
+    pub limits: Limits,
+    /// The access log.
+    pub access_log: AccessLogConfig,
+    /// Ports for monitoring.
+    pub metrics: MetricsConfig,
+}
+
+/// The credential of requests to an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CredentialConfig {
+    /// That of the cache, for all callers: only the access rules of the cache decide who may read what.
+    Own,
+    /// The token of the caller, or none: the origin decides at each open.
+    Caller,
+}
+
+impl From<CredentialConfig> for Credential {
+    fn from(credential: CredentialConfig) -> Self {
+        match credential {
+            CredentialConfig::Own => Self::Own,
+            CredentialConfig::Caller => Self::Caller,
+        }
+    }
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        let ServeConfig { listen, site, drain, tls, access, http, limits, access_log, metrics, .. } =
+            ServeConfig::default();
+        Self {
+            origin: String::new(),
+            directory: PathBuf::new(),
+            credential: CredentialConfig::Own,
+            token: None,
+            ca: None,
+            bytes_in_flight: ByteSize(64 << 20),
+            listen,
+            site,
+            drain,
+            tls,
+            access,
+            http,
+            limits,
+            access_log,
+            metrics,
+        }
+    }
+}
+
+impl CacheConfig {
+    /// Returns the settings of the underlying server.
+    pub(crate) fn server(&self) -> ServeConfig {
+        let Self { listen, site, drain, tls, access, http, limits, access_log, metrics, .. } = self.clone();
+        ServeConfig { listen, site, drain, tls, access, http, limits, access_log, metrics, ..ServeConfig::default() }
+    }
+}
