@@ -29,6 +29,7 @@ use crate::{
     extents::{CHUNK_BYTES, ExtentMap, Interval, UnitCheck, split_at_units},
     flights::{Flight, Flights, Outcome},
     index::{EntryName, IndexCodec, MAX_INDEX_BYTES, RECORD_BYTES, Record},
+    inventory::{Inventory, Slot},
     version::{Version, file_name},
 };
 
@@ -37,6 +38,8 @@ use crate::{
 const MERGED_GAP_BYTES: u64 = 256;
 /// The gaps fetched for one request are at most its bytes divided by this.
 const MERGED_SHARE: u64 = 20;
+/// Maximum length of the range of a record in bytes: its field has 32 bits.
+const MAX_RECORD_BYTES: u64 = 1 << 31;
 /// Maximum length of one read to verify units, in bytes.
 const VERIFY_BYTES: u64 = 1 << 20;
 
@@ -46,6 +49,8 @@ pub(crate) struct Entry {
     pub(crate) version: Version,
     codec: IndexCodec,
     disk: Arc<CacheDisk>,
+    inventory: Arc<Inventory>,
+    pub(crate) slot: Arc<Slot>,
     files: OnceCell<Files>,
     state: Mutex<State>,
 }
@@ -108,9 +113,11 @@ impl Drop for OpenFlight {
 
 impl Entry {
     /// Creates an entry, whose files are not open yet.
-    pub(crate) fn new(version: Version, name: EntryName, disk: Arc<CacheDisk>) -> Self {
+    pub(crate) fn new(version: Version, name: EntryName, disk: &Arc<CacheDisk>, inventory: &Arc<Inventory>) -> Self {
         let codec = IndexCodec::new(disk.id, name);
-        Self { version, codec, disk, files: OnceCell::new(), state: Mutex::default() }
+        let slot = inventory.slot(&name, version.size, now_s());
+        let (disk, inventory) = (Arc::clone(disk), Arc::clone(inventory));
+        Self { version, codec, disk, inventory, slot, files: OnceCell::new(), state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,17 +143,17 @@ impl Entry {
 
     /// Opens the files; an index that is not one of this entry is started again.
     fn load(&self) -> std::io::Result<Files> {
-        let name = self.version.name();
+        let [data_name, index_name] = ["data", "index"].map(|extension| file_name(&self.slot.name, extension));
         let volume: &dyn Volume = &*self.disk.volume;
-        let data = volume.open_or_create(&file_name(&name, "data"))?;
-        let index = volume.open_or_create(&file_name(&name, "index"))?;
+        let data = volume.open_or_create(&data_name)?;
+        let index = volume.open_or_create(&index_name)?;
         let index_bytes = index.size()?;
         let mut bytes = Vec::new();
         if index_bytes <= MAX_INDEX_BYTES {
             index.read_at(0, index_bytes as usize, &mut bytes)?;
         }
         let mut state = State::default();
-        match self.codec.check_header(&bytes, &self.version) {
+        match self.codec.check_header(&bytes) {
             Some(header) => {
                 let records = bytes.get(header..).unwrap_or_default().chunks(RECORD_BYTES);
                 records.filter_map(|record| self.codec.decode(record, self.version.size)).for_each(
@@ -166,6 +173,8 @@ impl Entry {
             }
         }
         *self.state() = state;
+        volume.touch(&index_name)?;
+        self.inventory.set_bytes(&self.slot, volume.usage(&data_name)?.allocated_bytes);
         Ok(Files { data, index })
     }
 
@@ -221,6 +230,7 @@ impl Entry {
 
     /// Keeps the bytes of `range` in place until the lease is dropped.
     pub(crate) fn lease(self: &Arc<Self>, range: &Range<u64>) -> ExtentLease {
+        self.slot.touch(range, now_s());
         self.state().extents.lease(range);
         ExtentLease { entry: Arc::clone(self), range: range.clone() }
     }
@@ -261,6 +271,7 @@ impl Entry {
                     intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
                     self.reserve_records(&mut state, intervals.into_iter().map(Record::Present))
                 };
+                self.inventory.add_bytes(&self.slot, data.len() as u64);
                 open.end(Outcome::Stored);
                 self.disk.record_success();
                 self.write_records(files, at, &records);
@@ -270,6 +281,43 @@ impl Entry {
                 open.end(Outcome::NotStored);
             }
         }
+    }
+
+    /// Frees the space of `range`, whole chunks, unless a part of it is leased or in flight. Returns the number of bytes
+    /// that were present, or `None` if nothing was freed. May wait for the disk.
+    ///
+    /// # Errors
+    /// Errors of the cache's disk.
+    pub(crate) async fn free(self: &Arc<Self>, range: &Range<u64>) -> Result<Option<u64>> {
+        let range = self.clipped(range);
+        let (removed, records, at, barrier) = {
+            let mut state = self.state();
+            if range.is_empty() || state.extents.is_leased(&range) || state.flights.overlapping(&range).next().is_some()
+            {
+                return Ok(None);
+            }
+            let removed: u64 = state.extents.remove(&range).iter().map(Interval::length).sum();
+            if removed == 0 {
+                return Ok(Some(0));
+            }
+            // Until the hole is punched nothing may be written there.
+            let flight = state.flights.start(range.clone());
+            let parts = (range.start..range.end).step_by(MAX_RECORD_BYTES as usize);
+            let absent = parts.map(|start| Record::Absent { start, end: range.end.min(start + MAX_RECORD_BYTES) });
+            let (records, at) = self.reserve_records(&mut state, absent);
+            (removed, records, at, OpenFlight { entry: Arc::clone(self), flight })
+        };
+        let entry = Arc::clone(self);
+        let job = move || {
+            let files = entry.files()?;
+            entry.write_records(files, at, &records);
+            let punched = files.data.punch_hole(range.start, range.end - range.start);
+            barrier.end(Outcome::Freed);
+            punched.map_err(|error| disk_error("freeing space of the cache", &error))
+        };
+        self.disk.pool.run(job).await?;
+        self.inventory.subtract_bytes(&self.slot, removed);
+        Ok(Some(removed))
     }
 
     /// Encodes records and returns them with their position in the index.
@@ -360,6 +408,7 @@ impl Entry {
         }
         state.extents.lease(&range);
         drop(state);
+        self.slot.touch(&range, now_s());
         let read = data.read_now_at(offset, buffer);
         self.state().extents.release(&range);
         read
@@ -391,6 +440,11 @@ impl Entry {
     pub(crate) fn disk(&self) -> &CacheDisk {
         &self.disk
     }
+}
+
+/// Returns the date in seconds since the Unix epoch.
+pub(crate) fn now_s() -> u32 {
+    u32::try_from(clock::unix_s()).unwrap_or(u32::MAX)
 }
 
 /// Creates the error of a failed call on the cache's disk.

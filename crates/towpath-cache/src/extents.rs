@@ -326,7 +326,7 @@ mod tests {
 
     use super::*;
 
-    const SIZE: usize = 3 * CHUNK_BYTES as usize / 2;
+    const SIZE: usize = CHUNK_BYTES as usize + 200_000;
 
     fn content() -> Vec<u8> {
         (0..SIZE as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
@@ -366,6 +366,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 50, ..ProptestConfig::default() })]
         #[test]
         fn the_map_knows_what_is_present_and_its_checksums(
             steps in proptest::collection::vec((any::<bool>(), 0..SIZE as u64, 1..100_000_u64), 1..60),

@@ -105,7 +105,7 @@ impl OpenedFile {
                 }
                 for flight in flights {
                     match flight.wait().await {
-                        Outcome::Stored => {}
+                        Outcome::Stored | Outcome::Freed => {}
                         // Perhaps the request of another caller, with other rights or a lost connection.
                         Outcome::Failed(error) if !is_last && error.fault() != Fault::Changed => break,
                         Outcome::Failed(error) => return Err(error),

@@ -6,6 +6,7 @@
 //! record can outlive its data after a loss of power; then the data do not match its CRC32C.
 
 use towpath_proto::xrootd::page::crc32c;
+use towpath_store::{StorePath, VersionTag};
 
 use crate::{
     extents::{Interval, UNIT_BYTES},
@@ -80,10 +81,10 @@ impl IndexCodec {
         header
     }
 
-    /// Returns whether `index` starts with the intact header of `version`, and its length.
-    pub(crate) fn check_header(&self, index: &[u8], version: &Version) -> Option<usize> {
-        let expected = self.header(version);
-        index.starts_with(&expected).then_some(expected.len())
+    /// Returns the length of the header of `index`, if it is intact and that of this entry.
+    pub(crate) fn check_header(&self, index: &[u8]) -> Option<usize> {
+        let (cache, version, length) = decode_header(index)?;
+        (cache == self.cache && version.name() == self.name).then_some(length)
     }
 
     /// Appends the encoded record to `bytes`.
@@ -128,10 +129,37 @@ impl IndexCodec {
     }
 }
 
+/// Decodes the header of an index: the cache, the version, and the length of the header in bytes. `None` if it is not
+/// intact.
+pub(crate) fn decode_header(index: &[u8]) -> Option<(CacheId, Version, usize)> {
+    let word = |at: usize| Some(u32::from_le_bytes(index.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_le_bytes(index.get(at..at + 8)?.try_into().ok()?));
+    let length = word(12)? as usize;
+    if !index.starts_with(&MAGIC) || word(8)? != FORMAT || !(FIXED_BYTES + 4..=MAX_HEADER_BYTES).contains(&length) {
+        return None;
+    }
+    let header = index.get(..length)?;
+    let (body, checksum) = header.split_at(length - 4);
+    if checksum != crc32c(body).to_le_bytes() {
+        return None;
+    }
+    let mut rest = body.get(FIXED_BYTES..)?;
+    let mut text = |at: usize| rest.split_off(..word(at)? as usize);
+    let (origin, path, tag) = (text(80)?, text(84)?, text(88)?);
+    let mtime = long(72)?.cast_signed();
+    let version = Version {
+        origin: std::str::from_utf8(origin).ok()?.into(),
+        path: StorePath::parse(path).ok()?,
+        size: long(64)?,
+        mtime_ns: (mtime != i64::MIN).then_some(mtime),
+        tag: VersionTag::new(std::str::from_utf8(tag).ok()?),
+    };
+    Some((header.get(16..32)?.try_into().ok()?, version, length))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use towpath_store::{StorePath, VersionTag};
 
     use super::*;
 
@@ -153,11 +181,18 @@ mod tests {
     fn a_header_is_of_one_version_of_one_cache() {
         let header = codec().header(&version());
         assert_eq!(header.len(), FIXED_BYTES + 17 + 14 + 3 + 4);
-        assert_eq!(codec().check_header(&header, &version()), Some(header.len()));
-        assert_eq!(codec().check_header(&header[..50], &version()), None);
-        let other = IndexCodec::new([8; 16], version().name());
-        assert_eq!(other.check_header(&header, &version()), None);
-        assert_eq!(codec().check_header(&header, &Version { mtime_ns: None, ..version() }), None);
+        assert_eq!(codec().check_header(&header), Some(header.len()));
+        assert_eq!(decode_header(&header), Some(([7; 16], version(), header.len())));
+        assert_eq!(IndexCodec::new([8; 16], version().name()).check_header(&header), None);
+        let unknown = Version { mtime_ns: None, tag: None, ..version() };
+        assert_eq!(codec().check_header(&codec().header(&unknown)), None, "the name is of another version");
+        assert_eq!(decode_header(&codec().header(&unknown)), Some(([7; 16], unknown, header.len() - 3)));
+        for length in 0..header.len() {
+            assert_eq!(decode_header(&header[..length]), None);
+            let mut damaged = header.clone();
+            damaged[length] ^= 1;
+            assert_eq!(decode_header(&damaged), None, "{length}");
+        }
     }
 
     proptest! {

@@ -11,16 +11,19 @@
 //! Not included: servers (`towpath-server`), the clients of the origins (`towpath-client`), and access rights, which
 //! the servers check before they call a store.
 
+mod cache;
 mod disk;
 mod entry;
 mod extents;
 mod file;
 mod flights;
 mod index;
+mod inventory;
 mod origin;
 mod read_ahead;
 mod store;
 mod version;
 
+pub use cache::{Cache, CacheOptions, CacheStatistics};
 pub use origin::{Credential, OriginOptions};
-pub use store::{Cache, CacheOptions, CacheStore, OriginStatistics, entry_files};
+pub use store::{CacheStore, OriginStatistics, entry_files};

@@ -1,10 +1,9 @@
 //! The store of one origin as seen through the cache.
 
 use std::{
-    collections::HashMap,
     fmt,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use async_trait::async_trait;
@@ -13,102 +12,14 @@ use futures::{StreamExt as _, stream};
 use towpath_proto::checksum::{Algorithm, Digest};
 use towpath_store::{
     Caller, Capabilities, Changes, CreateOptions, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle,
-    sys::{
-        clock,
-        volume::{SystemVolume, Volume},
-    },
+    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::clock,
 };
 
-use crate::{
-    disk::CacheDisk,
-    entry::{Entry, disk_error},
-    file::CachedFile,
-    index::EntryName,
-    origin::{Origin, OriginOptions},
-    version::Version,
-};
-
-/// Settings of a cache.
-#[derive(Debug, Clone)]
-pub struct CacheOptions {
-    /// Maximum number of concurrent calls that wait for the disk.
-    pub disk_jobs: usize,
-}
-
-impl Default for CacheOptions {
-    fn default() -> Self {
-        Self { disk_jobs: 64 }
-    }
-}
+use crate::{cache::Cache, file::CachedFile, origin::Origin, version::Version};
 
 /// How long the modification time of a file must be past before its version is trusted, in nanoseconds: an origin that
 /// reports whole seconds shows no difference between two changes within one.
 const MIN_AGE_NS: i64 = 2_000_000_000;
-
-/// A cache directory, which several origins may share.
-#[derive(Debug, Clone)]
-pub struct Cache(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    disk: Arc<CacheDisk>,
-    /// The entries that are open.
-    entries: Mutex<HashMap<EntryName, Weak<Entry>>>,
-}
-
-impl Cache {
-    /// Opens the cache in a directory, which is created if it is missing. Reads one file, however many entries there
-    /// are.
-    ///
-    /// # Errors
-    /// Errors of the disk.
-    pub fn open(directory: &std::path::Path, options: CacheOptions) -> Result<Self> {
-        let volume = SystemVolume::open(directory)
-            .map_err(|error| disk_error(&format!("opening the cache {}", directory.display()), &error))?;
-        Self::on(Arc::new(volume), options)
-    }
-
-    /// Opens the cache on a volume.
-    ///
-    /// # Errors
-    /// Errors of the disk.
-    pub fn on(volume: Arc<dyn Volume>, options: CacheOptions) -> Result<Self> {
-        let disk = CacheDisk::open(volume, options.disk_jobs);
-        let disk = disk.map_err(|error| disk_error("opening the cache", &error))?;
-        Ok(Self(Arc::new(Inner { disk: Arc::new(disk), entries: Mutex::default() })))
-    }
-
-    /// Returns an origin as seen through this cache.
-    pub fn around(&self, origin: OriginOptions) -> CacheStore {
-        CacheStore { cache: self.clone(), origin: Arc::new(Origin::new(origin)) }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<EntryName, Weak<Entry>>> {
-        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the entry of a version, open.
-    async fn entry(&self, version: Version) -> Result<Arc<Entry>> {
-        let name = version.name();
-        let entry = {
-            let mut entries = self.entries();
-            match entries.get(&name).and_then(Weak::upgrade) {
-                Some(entry) => entry,
-                None => {
-                    if entries.len() == entries.capacity() {
-                        entries.retain(|_, entry| entry.strong_count() > 0);
-                    }
-                    let entry = Arc::new(Entry::new(version, name, Arc::clone(&self.0.disk)));
-                    entries.insert(name, Arc::downgrade(&entry));
-                    entry
-                }
-            }
-        };
-        entry.open().await?;
-        Ok(entry)
-    }
-}
 
 /// Counters of an origin since the start. Bytes are those of file contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -143,6 +54,10 @@ impl fmt::Debug for CacheStore {
 }
 
 impl CacheStore {
+    pub(crate) fn new(cache: Cache, origin: Origin) -> Self {
+        Self { cache, origin: Arc::new(origin) }
+    }
+
     /// Returns the counters.
     pub fn statistics(&self) -> OriginStatistics {
         let counters = &self.origin.counters;
@@ -208,7 +123,7 @@ impl Store for CacheStore {
         match self.cache.entry(version).await {
             Ok(entry) => Ok(Arc::new(CachedFile::new(Arc::clone(&self.origin), entry, source, metadata))),
             Err(error) => {
-                self.cache.0.disk.record_failure(&error);
+                self.cache.disk().record_failure(&error);
                 Ok(source)
             }
         }

@@ -1,6 +1,9 @@
 //! The version of a file at an origin, which an entry of the cache is bound to.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{Metadata, StorePath, VersionTag};
@@ -57,6 +60,20 @@ pub(crate) fn file_name(name: &EntryName, extension: &str) -> PathBuf {
     PathBuf::from(format!("entries/{directory}/{rest}.{extension}"))
 }
 
+/// Returns the entry of a file in the cache directory, the inverse of [`file_name`]; `None` for other files.
+pub(crate) fn entry_name(path: &Path) -> Option<EntryName> {
+    let directory = path.parent()?.file_name()?.to_str()?;
+    let hex = format!("{directory}{}", path.file_stem()?.to_str()?);
+    if hex.len() != 64 || !hex.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let mut name = [0; 32];
+    for (byte, at) in name.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use towpath_store::FileKind;
@@ -95,5 +112,9 @@ mod tests {
     fn entries_are_spread_over_directories() {
         let name = file_name(&[0xab; 32], "data");
         assert_eq!(name, PathBuf::from(format!("entries/ab/{}.data", "ab".repeat(31))));
+        assert_eq!(entry_name(&name), Some([0xab; 32]));
+        for other in ["entries/ab/x.data", "entries/towpath-cache", "README", "entries/AB/cd.data"] {
+            assert_eq!(entry_name(Path::new(other)), None);
+        }
     }
 }

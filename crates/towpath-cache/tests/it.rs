@@ -7,7 +7,11 @@ mod conformance;
 mod damage;
 #[path = "it/fetching.rs"]
 mod fetching;
+#[path = "it/model.rs"]
+mod model;
 #[path = "it/origin.rs"]
 mod origin;
+#[path = "it/space.rs"]
+mod space;
 #[path = "it/versions.rs"]
 mod versions;

@@ -74,7 +74,10 @@ fn open(settings: &CacheConfig) -> Result<CacheStore, Failure> {
         ..ClientOptions::default()
     };
     let (store, root) = Client::new(Arc::new(options)).connect(&url)?;
-    let cache = Cache::open(&settings.directory, CacheOptions { disk_jobs: settings.limits.disk_threads })?;
+    let cache = Cache::open(
+        &settings.directory,
+        CacheOptions { disk_jobs: settings.limits.disk_threads, ..CacheOptions::default() },
+    )?;
     Ok(cache.around(OriginOptions {
         name: format!("{}://{}", url.scheme().name(), url.endpoint()).into(),
         store,

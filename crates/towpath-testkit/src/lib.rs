@@ -11,3 +11,4 @@ pub mod misbehaving_server;
 pub mod pattern;
 pub mod random;
 pub mod socket;
+pub mod volume;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::{StreamExt as _, future::join_all};
-use towpath_store::{ByteRange, Fault, ReadBuffer, ReadHandle};
+use towpath_store::{ByteRange, Fault, ReadBuffer};
 
 use crate::origin::Origin;
 

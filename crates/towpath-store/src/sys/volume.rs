@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, UTIME_NOW};
 
 use crate::{Space, positional};
 
@@ -31,8 +31,8 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Errors of the disk.
     fn open_or_create(&self, name: &Path) -> io::Result<Arc<dyn VolumeFile>>;
 
-    /// Renames a file and replaces an existing one; the parent directory of the new name must exist. After a loss of
-    /// power the old or the new state is visible.
+    /// Renames a file and replaces an existing one; missing parent directories of the new name are created. After a loss
+    /// of power the old or the new state is visible.
     ///
     /// # Errors
     /// `NotFound`, and other errors of the disk.
@@ -50,11 +50,32 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// `NotFound`, and other errors of the disk.
     fn entries(&self, directory: &Path) -> io::Result<Vec<VolumeEntry>>;
 
+    /// Returns the space that a file takes on the disk, and when it was last changed or touched.
+    ///
+    /// # Errors
+    /// `NotFound`, and other errors of the disk.
+    fn usage(&self, name: &Path) -> io::Result<FileUsage>;
+
+    /// Sets the time of [`FileUsage::changed_s`] to now.
+    ///
+    /// # Errors
+    /// `NotFound`, and other errors of the disk.
+    fn touch(&self, name: &Path) -> io::Result<()>;
+
     /// Returns the space of the disk.
     ///
     /// # Errors
     /// Errors of the disk.
     fn space(&self) -> io::Result<Space>;
+}
+
+/// The space that a file takes, and its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileUsage {
+    /// Space on the disk in bytes; less than the size for a sparse file.
+    pub allocated_bytes: u64,
+    /// When the file was last changed or touched, in seconds since the Unix epoch.
+    pub changed_s: i64,
 }
 
 /// An entry of a directory of a [`Volume`].
@@ -108,15 +129,12 @@ pub trait VolumeFile: Send + Sync + fmt::Debug {
     /// Errors of the disk.
     fn size(&self) -> io::Result<u64>;
 
-    /// Returns the space that the file takes on the disk, in bytes.
-    ///
-    /// # Errors
-    /// Errors of the disk.
-    fn allocated_bytes(&self) -> io::Result<u64>;
-
     /// Returns the open file of this machine, for `sendfile`, if it is one.
     fn system_file(&self) -> Option<Arc<File>>;
 }
+
+/// The current time, as set by the kernel.
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
 
 /// A directory of this machine.
 #[derive(Debug)]
@@ -164,7 +182,15 @@ impl Volume for SystemVolume {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(self.root.join(from), self.root.join(to))
+        match fs::rename(self.root.join(from), self.root.join(to)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if let Some(parent) = to.parent() {
+                    fs::create_dir_all(self.root.join(parent))?;
+                }
+                fs::rename(self.root.join(from), self.root.join(to))
+            }
+            outcome => outcome,
+        }
     }
 
     fn remove(&self, name: &Path) -> io::Result<()> {
@@ -178,6 +204,16 @@ impl Volume for SystemVolume {
             Ok(VolumeEntry { name: entry.file_name(), is_directory: entry.file_type()?.is_dir() })
         });
         described.collect()
+    }
+
+    fn usage(&self, name: &Path) -> io::Result<FileUsage> {
+        let metadata = fs::symlink_metadata(self.root.join(name))?;
+        Ok(FileUsage { allocated_bytes: metadata.blocks().saturating_mul(512), changed_s: metadata.mtime() })
+    }
+
+    fn touch(&self, name: &Path) -> io::Result<()> {
+        let now = Timestamps { last_access: NOW, last_modification: NOW };
+        Ok(rustix::fs::utimensat(CWD, self.root.join(name), &now, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     fn space(&self) -> io::Result<Space> {
@@ -223,10 +259,6 @@ impl VolumeFile for SystemFile {
         Ok(self.0.metadata()?.len())
     }
 
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.blocks().saturating_mul(512))
-    }
-
     fn system_file(&self) -> Option<Arc<File>> {
         Some(Arc::clone(&self.0))
     }
@@ -255,6 +287,10 @@ mod tests {
         volume.rename(name, Path::new("a/b/other")).unwrap();
         let names = volume.entries(Path::new("a/b")).unwrap();
         assert_eq!(names, [VolumeEntry { name: "other".into(), is_directory: false }]);
+        let usage = volume.usage(Path::new("a/b/other")).unwrap();
+        assert!((1..100_000).contains(&usage.allocated_bytes), "it is sparse: {usage:?}");
+        volume.touch(Path::new("a/b/other")).unwrap();
+        assert!(volume.usage(Path::new("a/b/other")).unwrap().changed_s >= usage.changed_s);
         volume.remove(Path::new("a/b/other")).unwrap();
         assert!(volume.space().unwrap().total > 0);
     }

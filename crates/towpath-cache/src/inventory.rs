@@ -1,0 +1,292 @@
+//! All entries of a cache, open or not: how much space each takes, and what to evict next. No I/O, no clock.
+//!
+//! A large file is divided into segments with a time of last use each, so that the cold parts of a hot file go first.
+//! A victim is the best of a random sample, as in Redis: no order of all entries has to be kept.
+//!
+//! Memory: about 200 bytes per entry, and 4 per segment.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use crate::index::EntryName;
+
+/// Length of a segment in bytes, a whole number of chunks.
+pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
+/// Maximum number of segments whose use is known separately; those of larger files are longer. 4,096 are 64 GiB.
+const MAX_SEGMENTS: u64 = 4096;
+/// Number of segments of which a victim is the best.
+const SAMPLE: usize = 64;
+/// What a request to an origin costs, expressed in bytes: a round trip of 10 ms at 100 MB/s. It makes many small files
+/// more valuable than one large file of the same size.
+const REQUEST_COST_BYTES: f64 = 1e6;
+
+/// An entry in the inventory.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) name: EntryName,
+    /// Space on the disk in bytes, approximately.
+    bytes: AtomicU64,
+    /// Number of times that the entry was opened.
+    uses: AtomicU32,
+    /// Length of each of its segments in bytes.
+    segment_bytes: u64,
+    /// When each segment was last used, in seconds since the Unix epoch.
+    used_s: Box<[AtomicU32]>,
+    is_pinned: AtomicBool,
+}
+
+impl Slot {
+    fn new(name: EntryName, size: u64, now_s: u32) -> Self {
+        let segment_bytes = size.div_ceil(MAX_SEGMENTS).max(1).next_multiple_of(SEGMENT_BYTES);
+        let segments = size.div_ceil(segment_bytes).max(1);
+        Self {
+            name,
+            bytes: AtomicU64::new(0),
+            uses: AtomicU32::new(0),
+            segment_bytes,
+            used_s: (0..segments).map(|_| AtomicU32::new(now_s)).collect(),
+            is_pinned: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the space on the disk in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Records the use of a range.
+    pub(crate) fn touch(&self, range: &Range<u64>, now_s: u32) {
+        let first = range.start / self.segment_bytes;
+        let last = range.end.saturating_sub(1).max(range.start) / self.segment_bytes;
+        for segment in first..=last {
+            if let Some(used_s) = self.used_s.get(segment as usize)
+                && used_s.load(Relaxed) != now_s
+            {
+                used_s.store(now_s, Relaxed);
+            }
+        }
+    }
+
+    /// Records that the entry was opened.
+    pub(crate) fn record_open(&self) {
+        let _ = self.uses.fetch_update(Relaxed, Relaxed, |uses| uses.checked_add(1));
+    }
+
+    /// Whether the entry must not be evicted.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.is_pinned.load(Relaxed)
+    }
+
+    /// Sets whether the entry must not be evicted.
+    pub(crate) fn set_pinned(&self, is_pinned: bool) {
+        self.is_pinned.store(is_pinned, Relaxed);
+    }
+
+    /// Returns the number of segments.
+    pub(crate) fn segments(&self) -> usize {
+        self.used_s.len()
+    }
+
+    /// Returns the bytes of a segment.
+    pub(crate) fn range(&self, segment: usize) -> Range<u64> {
+        let start = segment as u64 * self.segment_bytes;
+        start..start + self.segment_bytes
+    }
+
+    /// Returns the value of keeping a segment: the cost of fetching a byte of it again, weighted by the uses and divided
+    /// by the time since the last one.
+    fn value(&self, segment: usize, now_s: u32) -> f64 {
+        let age = self.used_s.get(segment).map_or(1, |used_s| now_s.saturating_sub(used_s.load(Relaxed)).max(1));
+        let bytes = (self.bytes() / self.segments() as u64).max(4096) as f64;
+        let uses = f64::from(self.uses.load(Relaxed));
+        (1.0 + (1.0 + uses).ln()) * (1.0 + REQUEST_COST_BYTES / bytes) / f64::from(age)
+    }
+}
+
+/// What to evict.
+#[derive(Debug, Clone)]
+pub(crate) struct Victim {
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) segment: usize,
+}
+
+/// All entries of a cache.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    slots: Mutex<Slots>,
+    bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_name: HashMap<EntryName, usize>,
+    list: Vec<Arc<Slot>>,
+}
+
+impl Inventory {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the slot of an entry of a file of `size` bytes, which is added if it is missing.
+    pub(crate) fn slot(&self, name: &EntryName, size: u64, now_s: u32) -> Arc<Slot> {
+        let mut slots = self.slots();
+        if let Some(slot) = slots.by_name.get(name).and_then(|index| slots.list.get(*index)) {
+            return Arc::clone(slot);
+        }
+        let slot = Arc::new(Slot::new(*name, size, now_s));
+        let index = slots.list.len();
+        slots.by_name.insert(*name, index);
+        slots.list.push(Arc::clone(&slot));
+        slot
+    }
+
+    /// Removes an entry.
+    pub(crate) fn remove(&self, name: &EntryName) {
+        let mut slots = self.slots();
+        let Some(index) = slots.by_name.remove(name) else { return };
+        let slot = slots.list.swap_remove(index);
+        if let Some(moved) = slots.list.get(index).map(|moved| moved.name) {
+            slots.by_name.insert(moved, index);
+        }
+        drop(slots);
+        self.set_bytes(&slot, 0);
+    }
+
+    /// Sets the space that an entry takes.
+    pub(crate) fn set_bytes(&self, slot: &Slot, bytes: u64) {
+        let before = slot.bytes.swap(bytes, Relaxed);
+        self.bytes.fetch_add(bytes.wrapping_sub(before), Relaxed);
+    }
+
+    /// Adds to the space that an entry takes.
+    pub(crate) fn add_bytes(&self, slot: &Slot, bytes: u64) {
+        slot.bytes.fetch_add(bytes, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Subtracts from the space that an entry takes.
+    pub(crate) fn subtract_bytes(&self, slot: &Slot, bytes: u64) {
+        let before = slot.bytes.fetch_update(Relaxed, Relaxed, |now| Some(now.saturating_sub(bytes)));
+        self.bytes.fetch_sub(bytes.min(before.unwrap_or(0)), Relaxed);
+    }
+
+    /// Returns the space of all entries in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Returns the number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.slots().list.len()
+    }
+
+    /// Returns the names of all entries.
+    pub(crate) fn names(&self) -> Vec<EntryName> {
+        self.slots().list.iter().map(|slot| slot.name).collect()
+    }
+
+    /// Returns what to evict next, the least valuable of a random sample of segments; `None` if the sample has nothing
+    /// that may be evicted. `random` returns random numbers.
+    pub(crate) fn victim(&self, now_s: u32, random: impl Fn() -> u64) -> Option<Victim> {
+        let slots = self.slots();
+        let mut best: Option<(f64, Victim)> = None;
+        for _ in 0..SAMPLE {
+            let slot = slots.list.get((random() as usize).checked_rem(slots.list.len())?)?;
+            if slot.is_pinned() || slot.bytes() == 0 {
+                continue;
+            }
+            let segment = random() as usize % slot.segments();
+            let value = slot.value(segment, now_s);
+            if best.as_ref().is_none_or(|(least, _)| value < *least) {
+                best = Some((value, Victim { slot: Arc::clone(slot), segment }));
+            }
+        }
+        best.map(|(_, victim)| victim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn numbers() -> impl Fn() -> u64 {
+        let state = Cell::new(1_u64);
+        move || {
+            state.set(state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+            state.get() >> 33
+        }
+    }
+
+    fn name(number: u8) -> EntryName {
+        [number; 32]
+    }
+
+    #[test]
+    fn the_space_is_the_sum_of_the_entries() {
+        let inventory = Inventory::default();
+        let [first, second] = [1, 2].map(|number| inventory.slot(&name(number), 100, 0));
+        inventory.set_bytes(&first, 1000);
+        inventory.add_bytes(&second, 500);
+        inventory.set_bytes(&first, 600);
+        inventory.subtract_bytes(&second, 700);
+        assert_eq!((inventory.bytes(), second.bytes(), inventory.len()), (600, 0, 2));
+        inventory.remove(&name(1));
+        inventory.remove(&name(1));
+        assert_eq!((inventory.bytes(), inventory.len()), (0, 1));
+        assert!(Arc::ptr_eq(&second, &inventory.slot(&name(2), 100, 0)));
+    }
+
+    #[test]
+    fn what_was_not_used_for_long_goes_first_and_what_is_pinned_stays() {
+        let inventory = Inventory::default();
+        for number in 0..50 {
+            let slot = inventory.slot(&name(number), 1000, 1000 + u32::from(number) * 10);
+            inventory.set_bytes(&slot, 4096);
+        }
+        let random = numbers();
+        let victims: Vec<_> = (0..20).filter_map(|_| inventory.victim(2000, &random)).collect();
+        assert!(victims.iter().all(|victim| victim.slot.name[0] < 15), "{victims:?}");
+        (0..50).for_each(|number| inventory.slot(&name(number), 1000, 0).set_pinned(number != 49));
+        let others = (0..100).filter_map(|_| inventory.victim(2000, &random)).map(|victim| victim.slot.name[0]);
+        assert!(others.into_iter().all(|number| number == 49));
+    }
+
+    #[test]
+    fn the_cold_parts_of_a_hot_file_go_first() {
+        let inventory = Inventory::default();
+        let slot = inventory.slot(&name(1), 4 * SEGMENT_BYTES, 100);
+        inventory.set_bytes(&slot, 4 * SEGMENT_BYTES);
+        for segment in [0, 1, 3] {
+            slot.touch(&slot.range(segment), 900);
+        }
+        let random = numbers();
+        assert!((0..10).all(|_| inventory.victim(1000, &random).unwrap().segment == 2));
+    }
+
+    #[test]
+    fn small_files_are_worth_more_than_large_ones_of_the_same_age() {
+        let inventory = Inventory::default();
+        for number in 0..40 {
+            let bytes = if number < 20 { 20_000 } else { 10_000_000 };
+            inventory.set_bytes(&inventory.slot(&name(number), bytes, 100), bytes);
+        }
+        let random = numbers();
+        assert!((0..10).all(|_| inventory.victim(1000, &random).unwrap().slot.name[0] >= 20));
+    }
+
+    #[test]
+    fn even_the_largest_file_has_a_bounded_number_of_segments() {
+        let slot = Slot::new(name(1), u64::MAX >> 1, 0);
+        assert!(slot.segments() as u64 <= MAX_SEGMENTS);
+        slot.touch(&(u64::MAX / 4..u64::MAX / 4 + 1), 7);
+    }
+}
