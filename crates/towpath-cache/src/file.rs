@@ -22,6 +22,7 @@ use crate::{
     flights::Outcome,
     origin::Origin,
     read_ahead::ReadAhead,
+    source::Source,
 };
 
 /// How often a read fetches bytes that were damaged or evicted before it got them; then it reads from the origin.
@@ -40,7 +41,7 @@ struct OpenedFile {
     origin: Arc<Origin>,
     entry: Arc<Entry>,
     /// The file at the origin, pinned to the version of the entry.
-    source: Arc<dyn ReadHandle>,
+    source: Arc<Source>,
     metadata: Metadata,
     read_ahead: Mutex<ReadAhead>,
 }
@@ -55,7 +56,8 @@ enum Location {
 
 impl CachedFile {
     /// Creates the handle of an open entry.
-    pub(crate) fn new(origin: Arc<Origin>, entry: Arc<Entry>, source: Arc<dyn ReadHandle>, metadata: Metadata) -> Self {
+    pub(crate) fn new(origin: Arc<Origin>, entry: Arc<Entry>, source: Source, metadata: Metadata) -> Self {
+        let source = Arc::new(source);
         Self(Arc::new(OpenedFile { origin, entry, source, metadata, read_ahead: Mutex::default() }))
     }
 }
@@ -163,7 +165,7 @@ impl OpenedFile {
     /// Reads from the origin without storing the bytes.
     async fn read_source(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let length = (range.end - range.start) as usize;
-        self.source.read_into(range.start, length, buffer).await
+        self.source.handle().await?.read_into(range.start, length, buffer).await
     }
 
     /// Reads the `group` of `ranges`, one after the other.

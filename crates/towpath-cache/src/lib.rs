@@ -19,11 +19,15 @@ mod file;
 mod flights;
 mod index;
 mod inventory;
+mod names;
 mod origin;
 mod read_ahead;
+mod rules;
+mod source;
 mod store;
 mod version;
 
 pub use cache::{Cache, CacheOptions, CacheStatistics};
 pub use origin::{Credential, OriginOptions};
+pub use rules::{Recheck, Rules};
 pub use store::{CacheStore, OriginStatistics, entry_files};

@@ -17,6 +17,8 @@ use towpath_store::{ByteRange, Caller, Error, Fault, ReadHandle, Result, Store, 
 use crate::{
     entry::{Entry, OpenFlight},
     flights::{Flight, Outcome},
+    rules::{Recheck, Rules},
+    source::Source,
 };
 
 /// Unit of the budget in bytes.
@@ -40,6 +42,8 @@ pub struct OriginOptions {
     pub root: StorePath,
     /// The credential of requests to the storage.
     pub credential: Credential,
+    /// When the storage is asked again for the version of a file.
+    pub rules: Rules,
     /// Maximum number of bytes in flight from the storage.
     pub bytes_in_flight: usize,
 }
@@ -62,6 +66,7 @@ pub(crate) struct Origin {
     pub(crate) store: Arc<dyn Store>,
     root: StorePath,
     credential: Credential,
+    rules: Rules,
     budget: Arc<Semaphore>,
     budget_units: u32,
     pub(crate) counters: OriginCounters,
@@ -89,11 +94,11 @@ pub(crate) struct OriginCounters {
 impl Origin {
     /// Creates an origin without requests in flight.
     pub(crate) fn new(options: OriginOptions) -> Self {
-        let OriginOptions { name, store, root, credential, bytes_in_flight } = options;
+        let OriginOptions { name, store, root, credential, rules, bytes_in_flight } = options;
         let units = u32::try_from(bytes_in_flight / BUDGET_UNIT).unwrap_or(u32::MAX);
         let budget_units = units.clamp(1, u32::MAX >> 3);
         let budget = Arc::new(Semaphore::new(budget_units as usize));
-        Self { name, store, root, credential, budget, budget_units, counters: OriginCounters::default() }
+        Self { name, store, root, credential, rules, budget, budget_units, counters: OriginCounters::default() }
     }
 
     /// Returns the path at the origin of a path of the cache.
@@ -109,6 +114,15 @@ impl Origin {
         }
     }
 
+    /// Returns when the origin must be asked for the version of `path`, a path of the cache. With the credential of the
+    /// caller, at each open: only the origin knows the rights.
+    pub(crate) fn recheck(&self, path: &StorePath) -> Recheck {
+        match self.credential {
+            Credential::Own => self.rules.of(path),
+            Credential::Caller => Recheck::Always,
+        }
+    }
+
     /// Waits for a permit for `bytes` in flight. A request larger than the budget takes all of it.
     async fn permit(&self, bytes: usize) -> OwnedSemaphorePermit {
         let units = u32::try_from(bytes.div_ceil(BUDGET_UNIT)).unwrap_or(u32::MAX).clamp(1, self.budget_units);
@@ -118,7 +132,7 @@ impl Origin {
 
     /// Starts fetching `flights` of `entry` from `source`, the file at this origin. Returns immediately. The requests
     /// continue when their reader leaves, because others may wait for them.
-    pub(crate) fn fetch(self: &Arc<Self>, entry: &Arc<Entry>, source: &Arc<dyn ReadHandle>, flights: Vec<OpenFlight>) {
+    pub(crate) fn fetch(self: &Arc<Self>, entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
         for flights in self.requests(flights) {
             let fetch = Fetch { origin: Arc::clone(self), entry: Arc::clone(entry), source: Arc::clone(source) };
             tokio::spawn(fetch.run(flights));
@@ -157,7 +171,7 @@ impl Origin {
 struct Fetch {
     origin: Arc<Origin>,
     entry: Arc<Entry>,
-    source: Arc<dyn ReadHandle>,
+    source: Arc<Source>,
 }
 
 impl Fetch {
@@ -165,29 +179,36 @@ impl Fetch {
         let bytes = flights.iter().map(|open| open.flight.length()).sum();
         let _permit = self.origin.permit(bytes).await;
         self.origin.counters.requests.fetch_add(1, Relaxed);
+        let file = match self.source.handle().await {
+            Ok(file) => file,
+            Err(error) => {
+                let error = self.failed(error);
+                return flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
+            }
+        };
         match flights.pop() {
-            Some(single) if flights.is_empty() => self.read(single).await,
+            Some(single) if flights.is_empty() => self.read(&**file, single).await,
             Some(last) => {
                 flights.push(last);
-                self.read_vector(flights).await;
+                self.read_vector(&**file, flights).await;
             }
             None => {}
         }
     }
 
-    async fn read(&self, open: OpenFlight) {
+    async fn read(&self, file: &dyn ReadHandle, open: OpenFlight) {
         let length = open.flight.length();
-        let data = self.source.read_into(open.flight.range.start, length, Vec::with_capacity(length)).await;
+        let data = file.read_into(open.flight.range.start, length, Vec::with_capacity(length)).await;
         match self.accept(&open.flight, data.map(Bytes::from)) {
             Ok(data) => self.entry.store(vec![(open, data)]).await,
             Err(error) => open.end(Outcome::Failed(error)),
         }
     }
 
-    async fn read_vector(&self, flights: Vec<OpenFlight>) {
+    async fn read_vector(&self, file: &dyn ReadHandle, flights: Vec<OpenFlight>) {
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
-        let mut reads = self.source.read_vector(ranges).ready_chunks(WRITTEN_TOGETHER);
+        let mut reads = file.read_vector(ranges).ready_chunks(WRITTEN_TOGETHER);
         while let Some(results) = reads.next().await {
             let mut arrived = Vec::with_capacity(results.len());
             for (index, result) in results {

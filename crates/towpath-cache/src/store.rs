@@ -15,7 +15,10 @@ use towpath_store::{
     Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::clock,
 };
 
-use crate::{cache::Cache, file::CachedFile, origin::Origin, version::Version};
+use crate::{
+    cache::Cache, file::CachedFile, names::KnownVersion, origin::Origin, rules::Recheck, source::Source,
+    version::Version,
+};
 
 /// How long the modification time of a file must be past before its version is trusted, in nanoseconds: an origin that
 /// reports whole seconds shows no difference between two changes within one.
@@ -84,6 +87,47 @@ impl CacheStore {
     }
 }
 
+impl CacheStore {
+    /// Returns the version of a path of the origin that need not be asked for again yet, if there is one.
+    async fn known_version(&self, path: &StorePath, recheck: Recheck) -> Option<Version> {
+        if recheck == Recheck::Always {
+            return None;
+        }
+        let (cache, origin, path) = (self.cache.clone(), Arc::clone(&self.origin), path.clone());
+        let read = self.cache.disk().pool.run(move || KnownVersion::read(cache.disk(), &origin.name, &path)).await;
+        match read {
+            Ok(known) => Some(known.filter(|known| !recheck.is_due(known.asked_s, clock::unix_s()))?.version),
+            Err(error) => {
+                self.cache.disk().record_failure(&error);
+                None
+            }
+        }
+    }
+
+    /// Stores the version that the origin reported just now, if a later open may use it.
+    async fn remember(&self, version: &Version, recheck: Recheck) {
+        if recheck == Recheck::Always || !self.cache.disk().accepts_data() {
+            return;
+        }
+        let known = KnownVersion { version: version.clone(), asked_s: clock::unix_s() };
+        let cache = self.cache.clone();
+        if let Err(error) = self.cache.disk().pool.run(move || known.write(cache.disk())).await {
+            self.cache.disk().record_failure(&error);
+        }
+    }
+
+    /// Opens the entry of a version; `None` if the disk of the cache fails.
+    async fn cached(&self, version: Version, source: Source, metadata: Metadata) -> Option<Arc<dyn ReadHandle>> {
+        match self.cache.entry(version).await {
+            Ok(entry) => Some(Arc::new(CachedFile::new(Arc::clone(&self.origin), entry, source, metadata))),
+            Err(error) => {
+                self.cache.disk().record_failure(&error);
+                None
+            }
+        }
+    }
+}
+
 /// Calls a method of the origin's store with the origin's path and identity. Its errors name the origin.
 macro_rules! forward {
     ($self:ident, $caller:ident, $path:ident, $method:ident $(, $argument:expr)*) => {{
@@ -110,23 +154,27 @@ impl Store for CacheStore {
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        // Ranges are stored, so each is verified when it arrives.
-        let options = OpenOptions { verifies_digests: false, ..options };
-        let source = forward!(self, caller, path, open, options)?;
-        let metadata = match source.metadata().await {
-            Ok(metadata) => metadata,
-            // A file of unknown length is a stream.
-            Err(error) if error.fault() == Fault::Unsupported => return Ok(source),
-            Err(error) => return Err(error),
-        };
-        let Some(version) = self.version(&self.origin.path(path)?, &metadata) else { return Ok(source) };
-        match self.cache.entry(version).await {
-            Ok(entry) => Ok(Arc::new(CachedFile::new(Arc::clone(&self.origin), entry, source, metadata))),
-            Err(error) => {
-                self.cache.disk().record_failure(&error);
-                Ok(source)
+        let recheck = self.origin.recheck(path);
+        if options.version.is_none()
+            && let Some(version) = self.known_version(&self.origin.path(path)?, recheck).await
+        {
+            let source = Source::lazy(self.cache.clone(), Arc::clone(&self.origin), caller, version.clone());
+            if let Some(file) = self.cached(version.clone(), source, version.metadata()).await {
+                return Ok(file);
             }
         }
+        // Ranges are stored, so each is verified when it arrives.
+        let options = OpenOptions { verifies_digests: false, ..options };
+        let opened = forward!(self, caller, path, open, options)?;
+        let metadata = match opened.metadata().await {
+            Ok(metadata) => metadata,
+            // A file of unknown length is a stream.
+            Err(error) if error.fault() == Fault::Unsupported => return Ok(opened),
+            Err(error) => return Err(error),
+        };
+        let Some(version) = self.version(&self.origin.path(path)?, &metadata) else { return Ok(opened) };
+        self.remember(&version, recheck).await;
+        Ok(self.cached(version, Source::open(Arc::clone(&opened)), metadata).await.unwrap_or(opened))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {

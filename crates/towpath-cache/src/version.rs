@@ -6,7 +6,7 @@ use std::{
 };
 
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::{Metadata, StorePath, VersionTag};
+use towpath_store::{FileKind, Metadata, StorePath, VersionTag};
 
 use crate::index::EntryName;
 
@@ -38,6 +38,11 @@ impl Version {
         })
     }
 
+    /// Returns the metadata of the file, as far as they are known.
+    pub(crate) fn metadata(&self) -> Metadata {
+        Metadata { mtime_ns: self.mtime_ns, version: self.tag.clone(), ..Metadata::new(FileKind::File, self.size) }
+    }
+
     /// Returns the name of the entry: SHA-256 of the fields, each variable one after its length.
     pub(crate) fn name(&self) -> EntryName {
         let tag = self.tag.as_ref().map_or("", |tag| tag.as_str());
@@ -53,9 +58,14 @@ impl Version {
     }
 }
 
+/// Returns bytes in lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Returns the name of a file of an entry in the cache directory: `entries/ab/cdef….data`.
 pub(crate) fn file_name(name: &EntryName, extension: &str) -> PathBuf {
-    let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(name);
     let (directory, rest) = hex.split_at(2);
     PathBuf::from(format!("entries/{directory}/{rest}.{extension}"))
 }
@@ -76,8 +86,6 @@ pub(crate) fn entry_name(path: &Path) -> Option<EntryName> {
 
 #[cfg(test)]
 mod tests {
-    use towpath_store::FileKind;
-
     use super::*;
 
     #[test]

@@ -11,6 +11,8 @@ mod fetching;
 mod model;
 #[path = "it/origin.rs"]
 mod origin;
+#[path = "it/rules.rs"]
+mod rules;
 #[path = "it/space.rs"]
 mod space;
 #[path = "it/versions.rs"]

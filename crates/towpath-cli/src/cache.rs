@@ -83,6 +83,7 @@ fn open(settings: &CacheConfig) -> Result<CacheStore, Failure> {
         store,
         root,
         credential: settings.credential.into(),
+        rules: settings.rules()?,
         bytes_in_flight: settings.bytes_in_flight.0 as usize,
     }))
 }

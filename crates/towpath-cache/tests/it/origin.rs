@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use tempfile::TempDir;
-use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, entry_files};
+use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, Rules, entry_files};
 use towpath_store::{
     Caller, CreateOptions, Expectation, OpenOptions, Overwrite, ReadHandle, Store, StorePath, memory::MemoryStore,
 };
@@ -29,7 +29,14 @@ pub(crate) fn path() -> StorePath {
 /// The whole of `store` as an origin.
 pub(crate) fn around(name: &str, store: Arc<dyn Store>) -> OriginOptions {
     let root = StorePath::root();
-    OriginOptions { name: name.into(), store, root, credential: Credential::Own, bytes_in_flight: 64 << 20 }
+    OriginOptions {
+        name: name.into(),
+        store,
+        root,
+        credential: Credential::Own,
+        rules: Rules::default(),
+        bytes_in_flight: 64 << 20,
+    }
 }
 
 impl Origin {

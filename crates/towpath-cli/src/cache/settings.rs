@@ -4,12 +4,15 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use towpath_cache::Credential;
+use towpath_cache::{Credential, Recheck, Rules};
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, DEFAULT_PORT, HttpConfig, Limits, MetricsConfig, TlsConfig, listen},
     units::{ByteSize, HumanDuration},
 };
+use towpath_store::StorePath;
+
+use crate::failure::Failure;
 
 /// All settings of `towpath cache`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +33,9 @@ pub(crate) struct CacheConfig {
     /// addition to those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
+    /// When the origin is asked whether a file still has its version, by path. The rule of the longest path counts; by
+    /// default it is asked at each open.
+    pub rule: Vec<RuleConfig>,
     /// Maximum number of bytes in flight from the origin. It bounds memory, and limits the throughput to this many bytes
     /// per round trip.
     pub bytes_in_flight: ByteSize,
@@ -66,6 +72,17 @@ pub(crate) enum CredentialConfig {
     Caller,
 }
 
+/// A rule for the files below a path.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RuleConfig {
+    /// The path; the rule covers everything below it.
+    pub path: String,
+    /// `always`: the origin is asked at each open. `never`: files do not change. A duration, such as `1h`: the origin is
+    /// asked at the first open after this time. It is always asked with `credential = "caller"`.
+    pub recheck: String,
+}
+
 impl From<CredentialConfig> for Credential {
     fn from(credential: CredentialConfig) -> Self {
         match credential {
@@ -85,6 +102,7 @@ impl Default for CacheConfig {
             credential: CredentialConfig::Own,
             token: None,
             ca: None,
+            rule: Vec::new(),
             bytes_in_flight: ByteSize(64 << 20),
             listen,
             site,
@@ -99,7 +117,26 @@ impl Default for CacheConfig {
     }
 }
 
+impl Default for RuleConfig {
+    fn default() -> Self {
+        Self { path: "/".into(), recheck: Recheck::default().to_string() }
+    }
+}
+
 impl CacheConfig {
+    /// Returns the rules of the origin.
+    ///
+    /// # Errors
+    /// A path or a word is invalid.
+    pub(crate) fn rules(&self) -> Result<Rules, Failure> {
+        let rules = self.rule.iter().map(|RuleConfig { path, recheck }| {
+            let invalid = |problem: String| Failure::Usage(format!("rule for {path}: {problem}"));
+            let prefix = StorePath::parse(path.as_bytes()).map_err(|error| invalid(error.to_string()))?;
+            Ok((prefix, recheck.parse::<Recheck>().map_err(invalid)?))
+        });
+        Ok(Rules::new(rules.collect::<Result<_, Failure>>()?))
+    }
+
     /// Returns the settings of the underlying server.
     pub(crate) fn server(&self) -> ServeConfig {
         let Self { listen, site, drain, tls, access, http, limits, access_log, metrics, .. } = self.clone();

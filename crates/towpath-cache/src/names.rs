@@ -1,0 +1,118 @@
+//! Which version a path had when the origin was last asked: needed where a rule permits not to ask at each open.
+//!
+//! A name is a small file, replaced as a whole. It may be lost with the power; then the origin is asked.
+
+use std::path::{Path, PathBuf};
+
+use towpath_proto::{
+    checksum::{Algorithm, Hasher},
+    xrootd::page::crc32c,
+};
+use towpath_store::{Result, StorePath, sys::random};
+
+use crate::{
+    disk::CacheDisk,
+    entry::disk_error,
+    index::{IndexCodec, MAX_HEADER_BYTES, decode_header},
+    version::{Version, hex},
+};
+
+/// A version, and when the origin reported it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownVersion {
+    pub(crate) version: Version,
+    /// Seconds since the Unix epoch.
+    pub(crate) asked_s: i64,
+}
+
+impl KnownVersion {
+    fn encode(&self, disk: &CacheDisk) -> Vec<u8> {
+        let mut bytes = IndexCodec::new(disk.id, self.version.name()).header(&self.version);
+        bytes.extend_from_slice(&self.asked_s.to_le_bytes());
+        bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8], disk: &CacheDisk) -> Option<Self> {
+        let (cache, version, length) = decode_header(bytes)?;
+        let (body, checksum) = bytes.split_at_checked(length + 8)?;
+        let is_intact = cache == disk.id && checksum == crc32c(body).to_le_bytes();
+        let asked_s = i64::from_le_bytes(body.get(length..)?.try_into().ok()?);
+        is_intact.then_some(Self { version, asked_s })
+    }
+
+    /// Reads what is known of a path at an origin. A damaged name counts as unknown. May wait for the disk.
+    pub(crate) fn read(disk: &CacheDisk, origin: &str, path: &StorePath) -> Result<Option<Self>> {
+        let file = match disk.volume.open(&name_of(origin, path)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(disk_error("opening a name of the cache", &error)),
+        };
+        let mut bytes = Vec::new();
+        let read = file.read_at(0, MAX_HEADER_BYTES + 12, &mut bytes);
+        read.map_err(|error| disk_error("reading a name of the cache", &error))?;
+        let known = Self::decode(&bytes, disk);
+        Ok(known.filter(|known| *known.version.origin == *origin && known.version.path == *path))
+    }
+
+    /// Replaces what is known of the path. May wait for the disk.
+    pub(crate) fn write(&self, disk: &CacheDisk) -> Result<()> {
+        let name = name_of(&self.version.origin, &self.version.path);
+        let part = Path::new("trash").join(random::key());
+        let written = disk.volume.open_or_create(&part).and_then(|file| {
+            file.write_at(0, &self.encode(disk))?;
+            disk.volume.rename(&part, &name)
+        });
+        written.map_err(|error| disk_error("writing a name of the cache", &error))
+    }
+
+    /// Forgets a path. May wait for the disk.
+    pub(crate) fn forget(disk: &CacheDisk, origin: &str, path: &StorePath) {
+        // If it stays, the next reader finds out again.
+        let _ = disk.volume.remove(&name_of(origin, path));
+    }
+}
+
+/// Returns the name of the file of a path: `names/ab/cdef…`, of the SHA-256 of origin and path.
+fn name_of(origin: &str, path: &StorePath) -> PathBuf {
+    let mut bytes = (origin.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(origin.as_bytes());
+    bytes.extend_from_slice(path.as_bytes());
+    let hex = hex(Hasher::digest_of(Algorithm::Sha256, &bytes).bytes());
+    let (directory, rest) = hex.split_at(2);
+    PathBuf::from(format!("names/{directory}/{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use towpath_store::sys::volume::SystemVolume;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_believed_only_if_it_is_whole_and_of_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
+        let path = StorePath::parse(b"/f").unwrap();
+        let version =
+            Version { origin: "http://host".into(), path: path.clone(), size: 5, mtime_ns: Some(7), tag: None };
+        let known = KnownVersion { version, asked_s: 1000 };
+        assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), None);
+        known.write(&disk).unwrap();
+        assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), Some(known.clone()));
+        let file = directory.path().join(name_of("http://host", &path));
+        let other = directory.path().join(name_of("http://host", &StorePath::parse(b"/g").unwrap()));
+        std::fs::create_dir_all(other.parent().unwrap()).unwrap();
+        std::fs::copy(&file, &other).unwrap();
+        assert_eq!(KnownVersion::read(&disk, "http://host", &StorePath::parse(b"/g").unwrap()).unwrap(), None);
+        let bytes = std::fs::read(&file).unwrap();
+        for length in 0..bytes.len() {
+            std::fs::write(&file, &bytes[..length]).unwrap();
+            assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), None);
+        }
+        KnownVersion::forget(&disk, "http://host", &path);
+        assert!(!file.exists());
+    }
+}
