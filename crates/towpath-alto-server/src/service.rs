@@ -23,7 +23,10 @@ use towpath_alto::{
 };
 use towpath_alto_sources::{AgentStatistics, Consumer, StaleAgent};
 use towpath_proto::{http::media_type, url::decode_href};
-use towpath_server::application::{Application, Body, Reply};
+use towpath_server::{
+    application::{Application, Body, Reply},
+    metrics::Collector,
+};
 use towpath_store::sys::clock;
 
 use super::{
@@ -253,7 +256,9 @@ impl Application for AltoService {
         };
         reply.unwrap_or_else(|refusal| refusal.into_response().into())
     }
+}
 
+impl Collector for AltoService {
     fn register_metrics(&self, registry: &mut Registry) {
         let snapshot = self.snapshot();
         metrics::register_resources(registry, &snapshot);

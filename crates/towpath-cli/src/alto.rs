@@ -122,7 +122,8 @@ async fn start(
     service.look_up().await;
     service.table_problems().iter().for_each(|lost| tracing::warn!("{lost}"));
     let service = Arc::new(service);
-    let server = Server::bind_application(Arc::clone(&service) as _, settings.origins.clone(), &settings.server())?;
+    let server =
+        Server::application_builder(Arc::clone(&service) as _, settings.origins.clone(), &settings.server()).bind()?;
     access::metrics_places(&server.monitoring_addresses()).into_iter().for_each(complain);
     Ok((server, service))
 }

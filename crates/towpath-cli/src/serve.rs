@@ -68,7 +68,7 @@ pub(crate) async fn serve(arguments: &Serve) -> Result<(), Failure> {
     }
     let store = open_store(settings, &options)?;
     let transfers = ThirdPartyCopier { ca: settings.third_party.ca.clone() };
-    let server = Server::bind_with(store, Some(Arc::new(transfers)), settings)?;
+    let server = Server::builder(store, settings).transfers(Arc::new(transfers)).bind()?;
     access::announce(&layered, &server)?;
     run(server, signals, || Ok(load_for(arguments)?.settings)).await
 }

@@ -8,24 +8,21 @@ use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
 use http::{Request, Response};
-use prometheus_client::registry::Registry;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 use towpath_store::sys::processor;
 
+use crate::metrics::Collector;
+
 /// Answers the requests of a server without files.
-pub trait Application: Send + Sync + fmt::Debug {
+pub trait Application: Collector {
     /// Answers a request from a client at `client` that has read access. May use CPU time but must not block: it runs
     /// on a dedicated thread. An `ETag` in the response enables conditional requests. The server sets
     /// `Content-Length`. The request is a GET, POST or DELETE, with an absolute URI if the client sent a host.
     /// `is_again` is true when the same request is repeated after [`Reply::Later`].
     fn answer(&self, request: &Request<Vec<u8>>, client: IpAddr, is_again: bool) -> Reply;
-
-    /// Adds the current values of the application's metrics. Their names get the prefix `towpath_`. Called for each
-    /// request of the metrics, on a thread shared with connections, so it must not block.
-    fn register_metrics(&self, registry: &mut Registry);
 }
 
 /// The reply of an application to a request.
@@ -82,11 +79,6 @@ impl HostedApplication {
     pub(crate) fn new(application: Arc<dyn Application>, origins: Vec<String>) -> Self {
         // More permits would only share the processors, each with the memory of its response.
         Self { application, permits: Arc::new(Semaphore::new(processor::processors())), origins }
-    }
-
-    /// Adds the metrics of the application.
-    pub(crate) fn register_metrics(&self, registry: &mut Registry) {
-        self.application.register_metrics(registry);
     }
 
     /// Waits for a permit to compute a response; it is held until the response fits into memory.

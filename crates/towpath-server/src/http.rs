@@ -2,7 +2,7 @@
 //!
 //! The life of a request: hyper reads it from the [`connection_io`]; [`routes`] determines its [`target`] and the
 //! caller's [`identity`], and calls the function of its method ([`get`], [`put`], [`namespace`], [`copying`],
-//! [`propfind`], [`third_party`], [`proppatch`], [`locking`], [`probe`]) with an [`exchange::Exchange`]. That function
+//! [`propfind`], [`third_party`], [`proppatch`], [`locking`], [`probe`], [`additional_routes`]) with an [`exchange::Exchange`]. That function
 //! checks access and locks, calls the store, and returns a response or a [`refusal`]. Bodies ([`body`]) are produced as
 //! the client reads them; files are sent by `sendfile` where possible. After the last byte, the request's
 //! [`request_tracker`] is written to log and metrics.
@@ -12,6 +12,7 @@
 //!
 //! Not here: the syntax of HTTP values (`towpath_proto::http`), TLS (the listener).
 
+mod additional_routes;
 mod application;
 mod body;
 mod connection_io;

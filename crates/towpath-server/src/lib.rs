@@ -24,6 +24,7 @@ mod log_limit;
 pub mod metrics;
 mod passwords;
 mod reload;
+pub mod routes;
 mod socket;
 pub mod third_party;
 mod tls;
@@ -40,7 +41,7 @@ use buffers::Buffers;
 pub use buffers::MemoryPool;
 pub use config::ServeConfig;
 use fair_pool::FairPool;
-pub use listener::{Port, Server};
+pub use listener::{Port, Server, ServerBuilder};
 use reload::Reloadable;
 pub use socket::Socket;
 pub use towpath_proto::units;
@@ -85,6 +86,12 @@ pub struct Service {
     pub store: Arc<dyn Store>,
     /// The application that answers HTTP requests instead of the store, if any.
     application: Option<application::HostedApplication>,
+    /// The additional HTTP routes, if any.
+    routes: Option<Arc<dyn routes::Routes>>,
+    /// Sources of additional metrics.
+    collectors: Vec<Arc<dyn metrics::Collector>>,
+    /// Whether XRootD clients see a cache of another server.
+    is_cache: bool,
     /// The settings at the start of the server.
     config: ServeConfig,
     /// The exports in the store.

@@ -10,6 +10,8 @@
 //!
 //! Ports for monitoring have slots of their own, so that they respond when all other slots are taken.
 
+mod builder;
+
 use std::{io, net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
 
 use rustix::process::{Resource, getrlimit};
@@ -23,26 +25,14 @@ use tokio_util::{
     sync::CancellationToken,
     task::{AbortOnDropHandle, TaskTracker},
 };
-use towpath_store::{
-    Store,
-    memory::MemoryStore,
-    sys::{clock, net},
-};
+use towpath_store::sys::net;
 
+pub use self::builder::ServerBuilder;
 use crate::{
-    MemoryPool, ServeConfig, Service, Socket, StartError,
-    access::DenialLog,
-    access_log::AccessLog,
-    application::{Application, HostedApplication},
+    Service, Socket,
     config::Limits,
-    exports::Exports,
-    fair_pool::{Class, FairPool, LeaseHolder, PeerProgress},
-    http,
-    log_limit::LogLimit,
-    metrics::{Metrics, SpaceCache},
-    reload::{self, Reloadable},
-    third_party::{self, Transfers},
-    xrootd,
+    fair_pool::{Class, LeaseHolder, PeerProgress},
+    http, reload, xrootd,
 };
 
 /// Content type byte of a TLS handshake record (RFC 8446 §5.1).
@@ -86,83 +76,6 @@ pub enum Port {
 }
 
 impl Server {
-    /// Listens on the addresses in `config` and serves `store`. Connections queue in the kernel until [`Self::run`].
-    ///
-    /// # Errors
-    /// [`StartError`] for an address in use, an unreadable certificate, or invalid access rules.
-    pub fn bind(store: Arc<dyn Store>, config: &ServeConfig) -> Result<Self, StartError> {
-        Self::bind_with(store, None, config)
-    }
-
-    /// Like [`Self::bind`], for an application. Pages from `origins` may read its responses (`*`: all). There are no
-    /// files, so XRootD is disabled.
-    ///
-    /// # Errors
-    /// See [`Self::bind`].
-    pub fn bind_application(
-        application: Arc<dyn Application>,
-        origins: Vec<String>,
-        config: &ServeConfig,
-    ) -> Result<Self, StartError> {
-        Self::bind_service(
-            Arc::new(MemoryStore::new(0)),
-            None,
-            Some(HostedApplication::new(application, origins)),
-            config,
-        )
-    }
-
-    /// Like [`Self::bind`], for a server that makes third-party copies with `transfers`.
-    ///
-    /// # Errors
-    /// See [`Self::bind`].
-    pub fn bind_with(
-        store: Arc<dyn Store>,
-        transfers: Option<Arc<dyn Transfers>>,
-        config: &ServeConfig,
-    ) -> Result<Self, StartError> {
-        Self::bind_service(store, transfers, None, config)
-    }
-
-    fn bind_service(
-        store: Arc<dyn Store>,
-        transfers: Option<Arc<dyn Transfers>>,
-        application: Option<HostedApplication>,
-        config: &ServeConfig,
-    ) -> Result<Self, StartError> {
-        let (listeners, monitoring_listeners) = (listen(&config.listen)?, listen(&config.metrics.listen)?);
-        let (access, tls) = reload::secure(config, None)?;
-        let exports = Exports::new(config)?;
-        let metrics = Metrics::default();
-        let (connections, files) = descriptors(&config.limits);
-        let service = Service {
-            store,
-            application,
-            config: config.clone(),
-            access: Reloadable::new(access),
-            limits: config.limits.clone(),
-            http: http::State::new(config.http.clone(), config.probe.clone()),
-            third_party: third_party::State::new(config.third_party.clone(), transfers)?,
-            memory: MemoryPool::new(config.limits.bytes.0),
-            connections: FairPool::new(connections, 1, CONNECTIONS_ALPHA),
-            monitoring_connections: FairPool::new(MONITORING_CONNECTIONS, 1, CONNECTIONS_ALPHA),
-            files: FairPool::new(files, 1, 1),
-            file_senders: Arc::new(Semaphore::new(config.limits.disk_threads.max(1))),
-            denial_log: DenialLog::default(),
-            tls_refusal_log: LogLimit::default(),
-            access_log: Reloadable::new(AccessLog::start(&config.access_log, metrics.log_lines_lost.clone())?),
-            metrics,
-            space: exports.prefixes().cloned().map(SpaceCache::new).collect(),
-            exports,
-            started_s: clock::unix_s(),
-            tls: Reloadable::new(tls.map(Arc::new)),
-            sessions: xrootd::Sessions::default(),
-            site: config.site.clone(),
-            stopping: CancellationToken::new(),
-        };
-        Ok(Self { service: Arc::new(service), listeners, monitoring_listeners, drain: config.drain.0 })
-    }
-
     /// Returns the listening addresses, with the actual port for each configured port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.listeners)
@@ -206,12 +119,6 @@ impl Server {
         }
         self.service.access_log.get().finish().await;
     }
-}
-
-fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, StartError> {
-    let listen =
-        |&address| net::listen_beside(address, addresses).map_err(|source| StartError::Listen { address, source });
-    addresses.iter().map(listen).collect()
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {

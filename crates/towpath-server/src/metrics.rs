@@ -122,6 +122,13 @@ struct CopyLabels {
     outcome: &'static str,
 }
 
+/// A source of metrics in addition to those of every server.
+pub trait Collector: Send + Sync + fmt::Debug {
+    /// Adds the current values. Their names get the prefix `towpath_`. Called for each request of the metrics, on a
+    /// thread shared with connections, so it must not block.
+    fn register_metrics(&self, registry: &mut Registry);
+}
+
 /// All counters of a server.
 #[derive(Debug)]
 pub struct Metrics {
@@ -240,10 +247,10 @@ impl Service {
             issuers.get_or_create(&IssuerLabels { issuer }).set(is_reachable.into());
         }
         registry.register("issuer_reachable", "Whether the last fetch of the token issuer's keys succeeded", issuers);
-        match &self.application {
-            Some(hosted) => hosted.register_metrics(registry),
-            None => self.register_space(registry).await,
+        if self.application.is_none() {
+            self.register_space(registry).await;
         }
+        self.collectors.iter().for_each(|collector| collector.register_metrics(registry));
         root
     }
 

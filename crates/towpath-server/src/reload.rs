@@ -172,7 +172,7 @@ mod tests {
         let mut config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
         config.tls.certificate = Some(directory.path().join("certificate"));
         config.tls.key = Some(directory.path().join("key"));
-        let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
+        let service = Server::builder(Arc::new(MemoryStore::new(0)), &config).bind().unwrap().service();
         tokio::spawn(follow_certificate(Arc::clone(&service)));
         let current = || service.tls().unwrap();
         let renewed = async |old: &Arc<Tls>| {

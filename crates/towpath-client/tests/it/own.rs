@@ -43,7 +43,7 @@ pub(crate) fn serve_store(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeC
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
     change(&mut config);
-    let server = Server::bind(store, &config).unwrap();
+    let server = Server::builder(store, &config).bind().unwrap();
     let port = server.addresses()[0].port();
     tokio::spawn(server.run());
     port

@@ -10,11 +10,7 @@ mod coding;
 use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use futures::{
-    FutureExt as _, StreamExt as _,
-    future::{self, BoxFuture},
-    stream::BoxStream,
-};
+use futures::{StreamExt as _, future::BoxFuture, stream::BoxStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header, uri::Scheme};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
@@ -193,8 +189,7 @@ async fn reserve_and_respond(
 async fn whole(exchange: &Exchange, body: Vec<u8>, advance: ResponseMemoryPermit) -> Content {
     let (claim, length) = (exchange.claim(), body.len());
     let reserved = claim.await_client(claim.reserve_advanced(advance, length).await);
-    let chunk = future::ready(Ok(Chunk::Bytes(body.into(), Some(reserved))));
-    Content::Stream(chunk.into_stream().boxed(), Some(length as u64))
+    Content::reserved(body.into(), reserved)
 }
 
 /// Returns a body of chunks, each sent once memory is reserved, until the stream ends or the server stops.

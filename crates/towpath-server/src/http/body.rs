@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use futures::{StreamExt as _, stream::BoxStream};
+use futures::{FutureExt as _, StreamExt as _, future, stream::BoxStream};
 use hyper::body::{Body, Frame, SizeHint};
 use towpath_store::{Error, Fault, Result};
 
@@ -59,6 +59,13 @@ impl Content {
     /// Creates a text body.
     pub(super) fn text(text: impl Into<String>) -> Self {
         Content::Whole(Bytes::from(text.into()))
+    }
+
+    /// Creates a complete body, whose memory is released when it is sent.
+    pub(super) fn reserved(bytes: Bytes, reserved: ChunkMemoryPermit) -> Self {
+        let length = bytes.len() as u64;
+        let chunk = future::ready(Ok(Chunk::Bytes(bytes, Some(reserved))));
+        if length == 0 { Content::Empty } else { Content::Stream(chunk.into_stream().boxed(), Some(length)) }
     }
 
     /// Returns the length in bytes, if known.

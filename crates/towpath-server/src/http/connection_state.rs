@@ -128,6 +128,17 @@ impl Claim {
         }
     }
 
+    /// Converts a lease into memory for a response of `bytes`, once this connection has room.
+    pub(super) async fn reserve_leased(&self, mut lease: Lease, bytes: usize) -> ChunkMemoryPermit {
+        lease.shrink_to(bytes as u64);
+        ChunkMemoryPermit { _own: self.connection.own.acquire(bytes).await, _all: lease, awaits: None }
+    }
+
+    /// Marks the claim as waiting for the client, which must send data.
+    pub(super) fn await_sender(&self) -> PeerWaitGuard {
+        self.progress.await_peer()
+    }
+
     /// Marks memory as waiting for the client, which must receive its content or send the data for it.
     pub(super) fn await_client(&self, reserved: ChunkMemoryPermit) -> ChunkMemoryPermit {
         ChunkMemoryPermit { awaits: Some(self.progress.await_peer()), ..reserved }

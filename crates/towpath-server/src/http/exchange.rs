@@ -185,6 +185,11 @@ impl Exchange {
         files.take_soon(&self.holder, Class::Small, activity, FILE_LEASE_TIMEOUT).await.ok_or_else(too_many_files)
     }
 
+    /// Records the fault behind a response of an additional route.
+    pub(super) fn set_fault(&self, fault: Fault) {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner).set_fault(fault);
+    }
+
     /// Counts received bytes of an upload.
     pub(super) fn received(&self, bytes: u64) {
         self.tracker.lock().unwrap_or_else(PoisonError::into_inner).received(bytes);

@@ -82,7 +82,7 @@ impl RequestTracker {
         self.service.metrics.record_received(Face::Http, &self.issuer_label, bytes);
     }
 
-    /// Records that the operation failed after the response had begun.
+    /// Records that the operation failed although its response is not a refusal.
     pub(super) fn set_fault(&mut self, fault: Fault) {
         self.refused = Some(fault);
     }

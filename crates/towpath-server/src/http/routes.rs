@@ -8,7 +8,7 @@ use towpath_proto::tcp::{TCP_INFO_FIELD, TcpInfo};
 use towpath_store::sys::{net, processor};
 
 use super::{
-    application,
+    additional_routes, application,
     body::{Content, ResponseBody},
     connection_state::ConnectionState,
     copying, cors,
@@ -146,6 +146,9 @@ async fn begin(
 }
 
 async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
+    if let Some((routes, path)) = additional_routes::requested(exchange) {
+        return additional_routes::answer(exchange, routes, path, body).await;
+    }
     if let Some(hosted) = &exchange.service.application {
         return application::answer(exchange, hosted, body).await;
     }

@@ -55,7 +55,7 @@ pub(super) async fn next(body: &mut Incoming, limits: &Limits) -> Result<Option<
 
 /// Whether a body is announced as empty. Do not wait for its end: curl 7.88 sends none over HTTP/2 when it only
 /// probes for a challenge.
-fn is_declared_empty(body: &Incoming) -> bool {
+pub(super) fn is_declared_empty(body: &Incoming) -> bool {
     body.size_hint().exact() == Some(0)
 }
 

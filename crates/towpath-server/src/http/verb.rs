@@ -10,7 +10,7 @@ pub(super) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MO
 pub(super) enum Verb {
     Options,
     Get,
-    /// For applications and probes only.
+    /// For applications, probes and additional routes only.
     Post,
     Head,
     Put,

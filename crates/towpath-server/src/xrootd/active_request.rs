@@ -361,7 +361,7 @@ mod tests {
     /// Returns the server's end of a session and the client's end of its connection.
     async fn session(asynresp: bool) -> (Arc<Session>, Arc<ResponseWriter>, TcpStream) {
         let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
-        let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
+        let service = Server::builder(Arc::new(MemoryStore::new(0)), &config).bind().unwrap().service();
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let here = listener.local_addr().unwrap();
         let (connected, accepted) = tokio::join!(net::connect(here), listener.accept());

@@ -353,6 +353,9 @@ pub(super) fn protocol_reply(service: &Service) -> ProtocolReply {
     if needs_tls(service) {
         flags |= ServerFlags::tlsLogin | ServerFlags::tlsData;
     }
+    if service.is_cache {
+        flags |= ServerFlags::attrCache | ServerFlags::attrProxy;
+    }
     ProtocolReply { version: PROTOCOL_VERSION, flags, ..ProtocolReply::default() }
 }
 

@@ -450,7 +450,7 @@ mod tests {
     /// Returns a client, and the response writer of its connection.
     async fn connected() -> (tokio::net::TcpStream, ResponseWriter) {
         let config = ServeConfig { listen: Vec::new(), ..ServeConfig::default() };
-        let service = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap().service();
+        let service = Server::builder(Arc::new(MemoryStore::new(0)), &config).bind().unwrap().service();
         let listener = net::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let client = net::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, sending) = listener.accept().await.unwrap().0.into_split();

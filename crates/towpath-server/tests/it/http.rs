@@ -1,5 +1,6 @@
 //! HTTP and WebDAV: a server on loopback and a simple client.
 
+mod additional_routes;
 mod application;
 mod fair_shares;
 mod files;
@@ -57,7 +58,7 @@ fn open_config() -> ServeConfig {
 
 impl Site {
     fn start(store: Arc<dyn Store>, config: &ServeConfig) -> Self {
-        Self::of(Server::bind(store, config).unwrap())
+        Self::of(Server::builder(store, config).bind().unwrap())
     }
 
     fn of(server: Server) -> Self {

@@ -35,7 +35,7 @@ fn serve(store: Arc<dyn Store>) -> SocketAddr {
     config.third_party.anonymous = true;
     config.third_party.allow = vec!["127.0.0.1".into()];
     config.third_party.markers = HumanDuration(MARKERS);
-    let server = Server::bind_with(store, Some(Arc::new(ThirdPartyCopier { ca: None })), &config).unwrap();
+    let server = Server::builder(store, &config).transfers(Arc::new(ThirdPartyCopier { ca: None })).bind().unwrap();
     let address = server.addresses()[0];
     tokio::spawn(server.run());
     address

@@ -15,7 +15,7 @@ const PATTERN: Pattern = Pattern::new(9);
 pub(super) fn serve(store: &Arc<dyn Store>) -> u16 {
     let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
     config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
-    let server = Server::bind(Arc::clone(store), &config).unwrap();
+    let server = Server::builder(Arc::clone(store), &config).bind().unwrap();
     let port = server.addresses()[0].port();
     tokio::spawn(server.run());
     port

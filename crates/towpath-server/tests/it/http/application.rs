@@ -28,6 +28,7 @@ use tokio::{
 use towpath_server::{
     ServeConfig, Server,
     application::{Application, Body, Reply},
+    metrics::Collector,
     units::ByteSize,
 };
 use towpath_store::sys::processor;
@@ -65,11 +66,13 @@ impl TestApplication {
     }
 }
 
-impl Application for TestApplication {
+impl Collector for TestApplication {
     fn register_metrics(&self, registry: &mut Registry) {
         registry.register("example", "An example", ConstGauge::new(7_i64));
     }
+}
 
+impl Application for TestApplication {
     fn answer(&self, request: &Request<Vec<u8>>, _: IpAddr, is_again: bool) -> Reply {
         self.asked.fetch_add(1, SeqCst);
         let whole = |length| Body::Whole(vec![b'a'; length]);
@@ -101,7 +104,7 @@ fn start(config: &ServeConfig) -> (Site, Arc<TestApplication>, Streams) {
 fn start_for(origins: Vec<String>, config: &ServeConfig) -> (Site, Arc<TestApplication>, Streams) {
     let (sender, streams) = mpsc::unbounded_channel();
     let desk = Arc::new(TestApplication { asked: AtomicUsize::new(0), gate: Mutex::new(()), streams: sender });
-    let server = Server::bind_application(Arc::clone(&desk) as _, origins, config).unwrap();
+    let server = Server::application_builder(Arc::clone(&desk) as _, origins, config).bind().unwrap();
     (Site::of(server), desk, streams)
 }
 

@@ -22,7 +22,7 @@ fn monitored(config: ServeConfig) -> ServeConfig {
 
 /// Starts a server with a port for monitoring. Returns the server, and the same one as seen at that port.
 fn start(store: Arc<dyn Store>, config: ServeConfig) -> (Site, Site) {
-    let server = Server::bind(store, &monitored(config)).unwrap();
+    let server = Server::builder(store, &monitored(config)).bind().unwrap();
     let address = server.monitoring_addresses()[0];
     let site = Site::of(server);
     let service = Arc::clone(&site.service);
@@ -133,7 +133,7 @@ async fn metrics_describe_the_server_and_its_process() {
 #[tokio::test(start_paused = true)]
 async fn metrics_do_not_wait_for_a_file_system_that_hangs() {
     let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
-    let server = Server::bind(Arc::new(store.clone()), &monitored(open_config())).unwrap();
+    let server = Server::builder(Arc::new(store.clone()), &monitored(open_config())).bind().unwrap();
     let service = server.service();
     let has_space = async || service.render_metrics(Exposition::Classic).await.contains("towpath_export_free_bytes");
     assert!(has_space().await);

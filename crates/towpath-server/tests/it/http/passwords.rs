@@ -206,7 +206,7 @@ async fn passwords_that_others_can_see_are_not_taken() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = guarded_config(directory.path());
     let why = |config: &ServeConfig| {
-        let started = Server::bind(Arc::new(MemoryStore::new(1 << 20)), config);
+        let started = Server::builder(Arc::new(MemoryStore::new(1 << 20)), config).bind();
         started.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(why(&config).contains("configure a certificate"), "{}", why(&config));

@@ -37,7 +37,7 @@ fn config() -> ServeConfig {
 }
 
 fn site_with(transfers: Arc<dyn Transfers>, config: &ServeConfig) -> Site {
-    Site::of(Server::bind_with(Arc::new(MemoryStore::new(1 << 30)), Some(transfers), config).unwrap())
+    Site::of(Server::builder(Arc::new(MemoryStore::new(1 << 30)), config).transfers(transfers).bind().unwrap())
 }
 
 fn site() -> Site {
@@ -48,7 +48,7 @@ fn site() -> Site {
 fn slow_site() -> (Site, FaultStore) {
     let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
     let served: Arc<dyn Store> = Arc::new(store.clone());
-    (Site::of(Server::bind_with(served, Some(Arc::new(Copier)), &config()).unwrap()), store)
+    (Site::of(Server::builder(served, &config()).transfers(Arc::new(Copier)).bind().unwrap()), store)
 }
 
 fn content() -> Bytes {
@@ -415,7 +415,7 @@ async fn a_client_that_leaves_ends_its_copy() {
     let here = Site::of({
         let directory = tempfile::tempdir().unwrap().keep();
         let store = towpath_store::local::LocalStore::open(&directory, Default::default()).unwrap();
-        Server::bind_with(Arc::new(store), Some(Arc::new(Copier)), &config()).unwrap()
+        Server::builder(Arc::new(store), &config()).transfers(Arc::new(Copier)).bind().unwrap()
     });
     let (there, store) = slow_site();
     there.put("/file", content()).await;
@@ -475,6 +475,6 @@ async fn a_copy_that_stands_still_is_given_up() {
 async fn rules_that_mean_nothing_are_refused_at_the_start() {
     let mut config = config();
     config.third_party.allow = vec!["10.0.0.0/99".into()];
-    let refused = Server::bind(Arc::new(MemoryStore::new(0)), &config).unwrap_err();
+    let refused = Server::builder(Arc::new(MemoryStore::new(0)), &config).bind().unwrap_err();
     assert!(refused.to_string().contains("10.0.0.0/99"), "{refused}");
 }

@@ -69,7 +69,7 @@ async fn a_key_of_another_certificate_is_named() {
     let _directories = [certify(&mut config).0, certify(&mut other).0];
     config.tls.key = other.tls.key;
     let store = Arc::new(MemoryStore::new(0));
-    let error = Server::bind(store, &config).unwrap_err().to_string();
+    let error = Server::builder(store, &config).bind().unwrap_err().to_string();
     assert!(error.contains("it is not the key of the certificate"), "{error}");
     assert!(!error.contains("KeyMismatch"), "{error}");
 }

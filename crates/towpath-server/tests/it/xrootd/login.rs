@@ -276,6 +276,24 @@ async fn without_tls_only_anonymous() {
     assert_eq!(peer.answer(2).await.code(), ErrorCode::TLSRequired);
 }
 
+#[tokio::test]
+async fn a_cache_announces_itself() {
+    for is_cache in [false, true] {
+        let store = Arc::new(MemoryStore::new(0));
+        let site = Site::with_parts(store, |_| {}, |builder| builder.is_cache(is_cache));
+        let mut peer = Peer::silent(&site).await;
+        peer.send(&[HANDSHAKE.to_vec(), encode(1, protocol()), encode(2, login())].concat()).await;
+        peer.answer(0).await.ok();
+        let first = ProtocolReply::decode(peer.answer(1).await.ok()).unwrap();
+        peer.answer(2).await.ok();
+        let in_session = ProtocolReply::decode(peer.ask(protocol()).await.ok()).unwrap();
+        for flags in [first.flags, in_session.flags] {
+            assert_eq!(flags.0 & 0x280, if is_cache { 0x280 } else { 0 }, "{flags:?}");
+            assert!(flags.contains(ServerFlags::isServer | ServerFlags::suppgrw));
+        }
+    }
+}
+
 /// A client sends `protocol` and `login` together, and connects again with TLS if the server requires that.
 #[tokio::test]
 async fn only_a_login_that_ignores_required_tls_is_a_denial() {

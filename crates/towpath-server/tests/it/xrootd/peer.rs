@@ -23,7 +23,7 @@ use towpath_proto::xrootd::{
     response::{Body as _, LoginReply, OpenReply, StatusKind},
 };
 use towpath_server::{
-    ServeConfig, Server, Service,
+    ServeConfig, Server, ServerBuilder, Service,
     config::{AnonymousRule, Right},
     third_party::Transfers,
 };
@@ -57,10 +57,22 @@ impl Site {
         transfers: Option<Arc<dyn Transfers>>,
         change: impl FnOnce(&mut ServeConfig),
     ) -> Self {
+        Self::with_parts(store, change, |builder| match transfers {
+            Some(transfers) => builder.transfers(transfers),
+            None => builder,
+        })
+    }
+
+    /// Like [`Self::with`], with additional parts of the server.
+    pub(super) fn with_parts(
+        store: Arc<dyn Store>,
+        change: impl FnOnce(&mut ServeConfig),
+        add: impl FnOnce(ServerBuilder<'_>) -> ServerBuilder<'_>,
+    ) -> Self {
         let mut config = ServeConfig { listen: vec![([127, 0, 0, 1], 0).into()], ..ServeConfig::default() };
         config.access.anonymous = vec![AnonymousRule { path: "/".into(), allow: vec![Right::Read, Right::Modify] }];
         change(&mut config);
-        let server = Server::bind_with(store, transfers, &config).unwrap();
+        let server = add(Server::builder(store, &config)).bind().unwrap();
         let (address, service, stopping) = (server.addresses()[0], server.service(), server.stopping());
         Self { address, service, stopping, running: tokio::spawn(server.run()) }
     }
