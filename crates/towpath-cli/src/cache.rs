@@ -5,8 +5,9 @@ mod settings;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
-use towpath_cache::{Cache, CacheOptions, CacheStore, OriginOptions};
+use towpath_cache::{Cache, CacheStore, OriginOptions};
 use towpath_client::{Client, ClientOptions, TokenSource};
 use towpath_proto::url::Url;
 use towpath_server::Server;
@@ -33,8 +34,10 @@ pub(crate) async fn run(arguments: &CacheArguments) -> Result<(), Failure> {
     let settings = load_for(arguments)?.settings;
     let signals = ServerSignals::new()?;
     descriptors::raise_limit();
-    let store = Arc::new(open(&settings)?);
-    let server = Server::bind(store, &settings.server())?;
+    let (cache, store) = open(&settings)?;
+    let store = Arc::new(store);
+    let _maintaining = AbortOnDropHandle::new(tokio::spawn(async move { cache.maintain().await }));
+    let server = Server::builder(store, &settings.server()).is_cache(true).bind()?;
     let places = access::urls(&settings.server(), &server.addresses());
     complain(format_args!("caching {} in {} at {places}", settings.origin, settings.directory.display()));
     access::metrics_places(&server.monitoring_addresses()).into_iter().for_each(complain);
@@ -61,7 +64,7 @@ fn load_for(arguments: &CacheArguments) -> Result<Layered<CacheConfig>, Failure>
 }
 
 /// Opens the cache and connects its origin.
-fn open(settings: &CacheConfig) -> Result<CacheStore, Failure> {
+fn open(settings: &CacheConfig) -> Result<(Cache, CacheStore), Failure> {
     let invalid = |error: &dyn std::fmt::Display| Failure::Usage(format!("origin {}: {error}", settings.origin));
     let url: Url = settings.origin.parse().map_err(|error| invalid(&error))?;
     let options = ClientOptions {
@@ -74,18 +77,16 @@ fn open(settings: &CacheConfig) -> Result<CacheStore, Failure> {
         ..ClientOptions::default()
     };
     let (store, root) = Client::new(Arc::new(options)).connect(&url)?;
-    let cache = Cache::open(
-        &settings.directory,
-        CacheOptions { disk_jobs: settings.limits.disk_threads, ..CacheOptions::default() },
-    )?;
-    Ok(cache.around(OriginOptions {
+    let cache = Cache::open(&settings.directory, settings.cache())?;
+    let store = cache.around(OriginOptions {
         name: format!("{}://{}", url.scheme().name(), url.endpoint()).into(),
         store,
         root,
         credential: settings.credential.into(),
         rules: settings.rules()?,
         bytes_in_flight: settings.bytes_in_flight.0 as usize,
-    }))
+    });
+    Ok((cache, store))
 }
 
 /// Returns the options of the command line as a layer of settings.

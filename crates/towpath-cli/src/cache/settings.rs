@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use towpath_cache::{Credential, Recheck, Rules};
+use towpath_cache::{CacheOptions, Credential, Recheck, Rules};
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, DEFAULT_PORT, HttpConfig, Limits, MetricsConfig, TlsConfig, listen},
@@ -39,6 +39,8 @@ pub(crate) struct CacheConfig {
     /// Maximum number of bytes in flight from the origin. It bounds memory, and limits the throughput to this many bytes
     /// per round trip.
     pub bytes_in_flight: ByteSize,
+    /// Limits of the space that the cache takes.
+    pub space: SpaceConfig,
     /// Addresses to listen on: `192.0.2.1:1094`, a host name, or a port for all addresses of this machine (`1094`).
     /// XRootD, HTTP and TLS share each port.
     #[serde(deserialize_with = "listen::addresses::<DEFAULT_PORT, _>")]
@@ -72,6 +74,26 @@ pub(crate) enum CredentialConfig {
     Caller,
 }
 
+/// Limits of the space that the cache takes.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SpaceConfig {
+    /// Maximum space of the cached data; without it, only the watermarks limit it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<ByteSize>,
+    /// Share of the disk in use, by the cache and by others, at which eviction begins: 0 to 1.
+    pub high: f64,
+    /// Share of the disk in use at which eviction ends. Of `max`, eviction frees the same proportion.
+    pub low: f64,
+}
+
+impl Default for SpaceConfig {
+    fn default() -> Self {
+        let CacheOptions { high_watermark, low_watermark, .. } = CacheOptions::default();
+        Self { max: None, high: high_watermark, low: low_watermark }
+    }
+}
+
 /// A rule for the files below a path.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -103,6 +125,7 @@ impl Default for CacheConfig {
             token: None,
             ca: None,
             rule: Vec::new(),
+            space: SpaceConfig::default(),
             bytes_in_flight: ByteSize(64 << 20),
             listen,
             site,
@@ -124,6 +147,16 @@ impl Default for RuleConfig {
 }
 
 impl CacheConfig {
+    /// Returns the options of the cache directory.
+    pub(crate) fn cache(&self) -> CacheOptions {
+        CacheOptions {
+            disk_jobs: self.limits.disk_threads,
+            max_bytes: self.space.max.map(|max| max.0),
+            high_watermark: self.space.high,
+            low_watermark: self.space.low,
+        }
+    }
+
     /// Returns the rules of the origin.
     ///
     /// # Errors
