@@ -3,6 +3,8 @@
 //! A start reads one file. [`Cache::maintain`] then walks over the entries in the background, removes leftovers, and
 //! evicts when the disk or the cache is too full.
 
+pub(crate) mod administration;
+
 use std::{
     collections::HashMap,
     io,
@@ -20,11 +22,13 @@ use towpath_store::{
 };
 
 use crate::{
+    accounts::Accounts,
     disk::CacheDisk,
     entry::{Entry, disk_error, now_s},
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
     inventory::{Inventory, Victim},
     origin::{Origin, OriginOptions},
+    pins::Pins,
     store::CacheStore,
     version::{Version, entry_name, file_name},
 };
@@ -87,6 +91,8 @@ struct Inner {
     disk: Arc<CacheDisk>,
     options: CacheOptions,
     inventory: Arc<Inventory>,
+    pins: Pins,
+    accounts: Arc<Accounts>,
     /// The entries that are open.
     entries: Mutex<HashMap<EntryName, Weak<Entry>>>,
 }
@@ -121,7 +127,9 @@ impl Cache {
     pub fn on(volume: Arc<dyn Volume>, options: CacheOptions) -> Result<Self> {
         let disk = CacheDisk::open(volume, options.disk_jobs);
         let disk = Arc::new(disk.map_err(|error| disk_error("opening the cache", &error))?);
-        Ok(Self(Arc::new(Inner { disk, options, inventory: Arc::default(), entries: Mutex::default() })))
+        let (pins, inventory, accounts, entries) =
+            (Pins::read(&disk)?, Arc::default(), Arc::default(), Mutex::default());
+        Ok(Self(Arc::new(Inner { disk, options, inventory, pins, accounts, entries })))
     }
 
     /// Returns an origin as seen through this cache.
@@ -137,6 +145,10 @@ impl Cache {
 
     fn entries(&self) -> MutexGuard<'_, HashMap<EntryName, Weak<Entry>>> {
         self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn accounts(&self) -> &Arc<Accounts> {
+        &self.0.accounts
     }
 
     pub(crate) fn disk(&self) -> &CacheDisk {
@@ -158,6 +170,7 @@ impl Cache {
                         entries.retain(|_, entry| entry.strong_count() > 0);
                     }
                     let entry = Arc::new(Entry::new(version, name, &self.0.disk, &self.0.inventory));
+                    self.apply_pins(&entry);
                     entries.insert(name, Arc::downgrade(&entry));
                     entry
                 }
@@ -225,6 +238,7 @@ impl Cache {
                 let usage = volume.usage(&file_name(name, "data"))?;
                 let used_s = volume.usage(&file_name(name, "index"))?.changed_s;
                 let slot = self.0.inventory.slot(name, version.size, u32::try_from(used_s).unwrap_or(0));
+                slot.set_pinned(self.0.pins.contain(&version.origin, &version.path));
                 if slot.bytes() == 0 {
                     self.0.inventory.set_bytes(&slot, usage.allocated_bytes);
                 }

@@ -228,6 +228,17 @@ impl Entry {
         self.state().extents.present_bytes()
     }
 
+    /// Returns the first present interval.
+    pub(crate) fn first_present(&self) -> Option<Range<u64>> {
+        let intervals = self.state().extents.intervals(&(0..self.version.size));
+        intervals.first().map(|interval| interval.start..interval.end)
+    }
+
+    /// Makes the next read of each byte compare it, however recently that was done.
+    pub(crate) fn distrust(&self) {
+        self.state().extents.distrust();
+    }
+
     /// Keeps the bytes of `range` in place until the lease is dropped.
     pub(crate) fn lease(self: &Arc<Self>, range: &Range<u64>) -> ExtentLease {
         self.slot.touch(range, now_s());

@@ -226,6 +226,11 @@ impl ExtentMap {
         }
     }
 
+    /// Forgets which units are verified.
+    pub(crate) fn distrust(&mut self) {
+        self.chunks.values_mut().for_each(|chunk| (chunk.verified, chunk.verified_since) = (0, None));
+    }
+
     /// Returns the present intervals that overlap `range`, in order.
     pub(crate) fn intervals(&self, range: &Range<u64>) -> Vec<Interval> {
         let mut intervals = Vec::new();

@@ -18,6 +18,7 @@ use towpath_store::{
 };
 
 use crate::{
+    accounts::Account,
     entry::{Entry, ExtentLease},
     flights::Outcome,
     origin::Origin,
@@ -43,6 +44,7 @@ struct OpenedFile {
     /// The file at the origin, pinned to the version of the entry.
     source: Arc<Source>,
     metadata: Metadata,
+    account: Account,
     read_ahead: Mutex<ReadAhead>,
 }
 
@@ -56,9 +58,15 @@ enum Location {
 
 impl CachedFile {
     /// Creates the handle of an open entry.
-    pub(crate) fn new(origin: Arc<Origin>, entry: Arc<Entry>, source: Source, metadata: Metadata) -> Self {
+    pub(crate) fn new(
+        origin: Arc<Origin>,
+        entry: Arc<Entry>,
+        source: Source,
+        metadata: Metadata,
+        account: Account,
+    ) -> Self {
         let source = Arc::new(source);
-        Self(Arc::new(OpenedFile { origin, entry, source, metadata, read_ahead: Mutex::default() }))
+        Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default() }))
     }
 }
 
@@ -73,6 +81,13 @@ impl OpenedFile {
     fn demand(&self, ranges: &[Range<u64>]) {
         let missing: u64 = ranges.iter().map(|range| self.entry.missing_bytes(range)).sum();
         self.origin.counters.missed_bytes.fetch_add(missing, Relaxed);
+        self.account.missed_bytes.fetch_add(missing, Relaxed);
+    }
+
+    /// Counts bytes that a reader gets through the disk of the cache.
+    fn count_served(&self, bytes: u64) {
+        self.origin.counters.served_bytes.fetch_add(bytes, Relaxed);
+        self.account.served_bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Requests the absent bytes of `ranges` from the origin. Returns immediately.
@@ -106,7 +121,7 @@ impl OpenedFile {
                     return Ok(Location::Origin);
                 }
                 for flight in flights {
-                    match flight.wait().await {
+                    match self.account.origin(flight.wait()).await {
                         Outcome::Stored | Outcome::Freed => {}
                         // Perhaps the request of another caller, with other rights or a lost connection.
                         Outcome::Failed(error) if !is_last && error.fault() != Fault::Changed => break,
@@ -116,7 +131,7 @@ impl OpenedFile {
                 }
             }
             let lease = self.entry.lease(range);
-            match self.entry.verify(range).await {
+            match self.account.disk(self.entry.verify(range)).await {
                 Ok(damage) => self.record_damage(damage.bytes),
                 Err(error) => {
                     self.entry.disk().record_failure(&error);
@@ -141,12 +156,11 @@ impl OpenedFile {
     /// Appends the bytes of `range`, which lies within the file, to `buffer`.
     async fn read(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let length = (range.end - range.start) as usize;
-        let counters = &self.origin.counters;
         if let Location::Disk(_lease) = self.locate(range).await? {
             let start = buffer.len();
-            match self.entry.read(range, buffer).await {
+            match self.account.disk(self.entry.read(range, buffer)).await {
                 Ok(buffer) => {
-                    counters.served_bytes.fetch_add(length as u64, Relaxed);
+                    self.count_served(length as u64);
                     return Ok(buffer);
                 }
                 Err(error) => self.entry.disk().record_failure(&error),
@@ -155,17 +169,18 @@ impl OpenedFile {
             if start > 0 {
                 return Err(Error::new(Fault::Unavailable, "the disk of the cache failed: repeat the request"));
             }
-            counters.bypass_bytes.fetch_add(length as u64, Relaxed);
             return self.read_source(range, Vec::with_capacity(length)).await;
         }
-        counters.bypass_bytes.fetch_add(length as u64, Relaxed);
         self.read_source(range, buffer).await
     }
 
     /// Reads from the origin without storing the bytes.
     async fn read_source(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let length = (range.end - range.start) as usize;
-        self.source.handle().await?.read_into(range.start, length, buffer).await
+        self.origin.counters.bypass_bytes.fetch_add(length as u64, Relaxed);
+        self.account.bypass_bytes.fetch_add(length as u64, Relaxed);
+        let read = async { self.source.handle().await?.read_into(range.start, length, buffer).await };
+        self.account.origin(read).await
     }
 
     /// Reads the `group` of `ranges`, one after the other.
@@ -188,7 +203,7 @@ impl OpenedFile {
         let mut buffer = vec![0; range.length];
         match self.entry.read_now(range.offset, &mut buffer) {
             Some(()) => {
-                self.origin.counters.served_bytes.fetch_add(range.length as u64, Relaxed);
+                self.count_served(range.length as u64);
                 Ok(buffer.into())
             }
             None => self.read(&whole, Vec::with_capacity(range.length)).await.map(Bytes::from),
@@ -237,7 +252,7 @@ impl ReadHandle for CachedFile {
             buffer.truncate(before);
             return None;
         }
-        self.0.origin.counters.served_bytes.fetch_add(length as u64, Relaxed);
+        self.0.count_served(length as u64);
         self.0.request_ahead(&range);
         Some(Ok(length))
     }
@@ -254,7 +269,7 @@ impl ReadHandle for CachedFile {
         for range in buffers {
             self.0.entry.read_now(range.offset, range.buffer)?;
         }
-        self.0.origin.counters.served_bytes.fetch_add(bytes as u64, Relaxed);
+        self.0.count_served(bytes as u64);
         Some(Ok(()))
     }
 
@@ -298,7 +313,7 @@ impl ReadHandle for CachedFile {
         if !self.0.entry.is_verified(&range) {
             return None;
         }
-        self.0.origin.counters.served_bytes.fetch_add(range.end - range.start, Relaxed);
+        self.0.count_served(range.end - range.start);
         self.0.request_ahead(&range);
         Some(LocalPart::leased(file, Arc::new(lease)))
     }

@@ -11,6 +11,7 @@
 //! Not included: servers (`towpath-server`), the clients of the origins (`towpath-client`), and access rights, which
 //! the servers check before they call a store.
 
+mod accounts;
 mod cache;
 mod disk;
 mod entry;
@@ -21,13 +22,19 @@ mod index;
 mod inventory;
 mod names;
 mod origin;
+mod pins;
 mod read_ahead;
 mod rules;
 mod source;
 mod store;
 mod version;
 
-pub use cache::{Cache, CacheOptions, CacheStatistics};
+pub use accounts::AccessRecord;
+pub use cache::{
+    Cache, CacheOptions, CacheStatistics,
+    administration::{EntryDescription, Eviction, ScrubOutcome, Spoiling},
+};
 pub use origin::{Credential, OriginOptions};
+pub use pins::Pin;
 pub use rules::{Recheck, Rules};
 pub use store::{CacheStore, OriginStatistics, entry_files};

@@ -16,8 +16,8 @@ use towpath_store::{
 };
 
 use crate::{
-    cache::Cache, file::CachedFile, names::KnownVersion, origin::Origin, rules::Recheck, source::Source,
-    version::Version,
+    accounts::Account, cache::Cache, file::CachedFile, names::KnownVersion, origin::Origin, rules::Recheck,
+    source::Source, version::Version,
 };
 
 /// How long the modification time of a file must be past before its version is trusted, in nanoseconds: an origin that
@@ -59,6 +59,19 @@ impl fmt::Debug for CacheStore {
 impl CacheStore {
     pub(crate) fn new(cache: Cache, origin: Origin) -> Self {
         Self { cache, origin: Arc::new(origin) }
+    }
+
+    /// Returns the path at the origin of a path of the cache.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is too long.
+    pub fn origin_path(&self, path: &StorePath) -> Result<StorePath> {
+        self.origin.path(path)
+    }
+
+    /// Returns the URL of the origin, without credentials.
+    pub fn origin_name(&self) -> &str {
+        &self.origin.name
     }
 
     /// Returns the counters.
@@ -119,7 +132,10 @@ impl CacheStore {
     /// Opens the entry of a version; `None` if the disk of the cache fails.
     async fn cached(&self, version: Version, source: Source, metadata: Metadata) -> Option<Arc<dyn ReadHandle>> {
         match self.cache.entry(version).await {
-            Ok(entry) => Some(Arc::new(CachedFile::new(Arc::clone(&self.origin), entry, source, metadata))),
+            Ok(entry) => {
+                let account = Account::open(self.cache.accounts(), &self.origin.name, &entry.version.path);
+                Some(Arc::new(CachedFile::new(Arc::clone(&self.origin), entry, source, metadata, account)))
+            }
             Err(error) => {
                 self.cache.disk().record_failure(&error);
                 None

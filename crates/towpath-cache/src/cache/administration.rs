@@ -1,0 +1,245 @@
+//! What an operator does with a cache: list, explain, pin, evict, scrub, and spoil on purpose.
+
+use std::{ops::Range, time::Duration};
+
+use towpath_store::{Error, Fault, Result, StorePath};
+
+use super::Cache;
+use crate::{
+    accounts::AccessRecord,
+    entry::{Damage, Entry, disk_error},
+    index::EntryName,
+    pins::Pin,
+    version::{Version, file_name},
+};
+
+/// Number of bytes that are verified at once while scrubbing.
+const SCRUB_BYTES: u64 = 4 << 20;
+
+/// An entry of the cache: one version of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryDescription {
+    /// URL of the origin, without credentials.
+    pub origin: String,
+    /// Path at the origin.
+    pub path: StorePath,
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// Number of bytes in the cache.
+    pub present_bytes: u64,
+    /// Modification time in nanoseconds since the Unix epoch, if the origin reports it.
+    pub mtime_ns: Option<i64>,
+    /// Whether it must not be evicted.
+    pub is_pinned: bool,
+}
+
+/// Outcome of an eviction by an operator.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Eviction {
+    /// Number of entries at or below the path.
+    pub entries: u64,
+    /// Number of freed bytes.
+    pub freed_bytes: u64,
+    /// Number of entries of which a part was in use and stayed.
+    pub in_use: u64,
+    /// Number of entries that are pinned and stayed.
+    pub pinned: u64,
+}
+
+/// Outcome of a scrub.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScrubOutcome {
+    /// Number of entries that were read.
+    pub entries: u64,
+    /// Number of bytes that were compared.
+    pub compared_bytes: u64,
+    /// Number of bytes that did not match their checksum; they are absent now.
+    pub damaged_bytes: u64,
+    /// Number of entries that could not be read.
+    pub failures: u64,
+}
+
+/// How [`Cache::spoil`] damages a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spoiling {
+    /// Flips a bit of the first present byte.
+    Corrupt,
+    /// Truncates the data file to half of its present bytes.
+    Truncate,
+}
+
+impl Cache {
+    /// Returns the versions of all entries at or below `path` of `origin`.
+    async fn entries_below(&self, origin: &str, path: &StorePath) -> Result<Vec<(EntryName, Version)>> {
+        let (cache, origin, path) = (self.clone(), origin.to_owned(), path.clone());
+        let job = move || {
+            let mut found = Vec::new();
+            for name in cache.0.inventory.names() {
+                // An entry that was removed meanwhile, or is being created, is not there.
+                if let Ok(Some(version)) = cache.read_version(&name)
+                    && *version.origin == *origin
+                    && version.path.is_within(&path)
+                {
+                    found.push((name, version));
+                }
+            }
+            Ok(found)
+        };
+        self.0.disk.pool.run(job).await
+    }
+
+    /// Describes the entries at or below `path` of `origin`, as far as the walk has found them. Reads the index of each.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub async fn describe(&self, origin: &str, path: &StorePath) -> Result<Vec<EntryDescription>> {
+        let mut descriptions = Vec::new();
+        for (_, version) in self.entries_below(origin, path).await? {
+            let entry = self.entry(version).await?;
+            let Version { origin, path, size, mtime_ns, .. } = entry.version.clone();
+            descriptions.push(EntryDescription {
+                origin: origin.to_string(),
+                path,
+                size,
+                present_bytes: entry.present_bytes(),
+                mtime_ns,
+                is_pinned: entry.slot.is_pinned(),
+            });
+        }
+        descriptions.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(descriptions)
+    }
+
+    /// Returns the recent accesses to files at or below `path`, the latest last.
+    pub fn accesses(&self, path: &StorePath) -> Vec<AccessRecord> {
+        self.0.accounts.recent(path)
+    }
+
+    /// Evicts all entries at or below `path` of `origin`, except for pinned ones and parts in use.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub async fn evict_below(&self, origin: &str, path: &StorePath) -> Result<Eviction> {
+        let mut eviction = Eviction::default();
+        for (name, version) in self.entries_below(origin, path).await? {
+            eviction.entries += 1;
+            let slot = self.0.inventory.slot(&name, version.size, 0);
+            if slot.is_pinned() {
+                eviction.pinned += 1;
+                continue;
+            }
+            if let Some(freed) = self.remove_entry(&name).await? {
+                eviction.freed_bytes += freed;
+                continue;
+            }
+            let entry = self.entry(version).await?;
+            let freed = (0..slot.segments()).map(|segment| slot.range(segment));
+            for range in freed {
+                eviction.freed_bytes += entry.free(&range).await?.unwrap_or(0);
+            }
+            eviction.in_use += u64::from(entry.present_bytes() > 0);
+        }
+        Ok(eviction)
+    }
+
+    /// Pins or unpins everything at or below `path` of `origin`, now and later. Returns the number of entries concerned.
+    ///
+    /// # Errors
+    /// Errors of the disk; `NotFound` if a pin to be removed does not exist.
+    pub async fn pin(&self, origin: &str, path: &StorePath, is_pinned: bool) -> Result<u64> {
+        let pin = Pin { origin: origin.to_owned(), path: path.clone() };
+        let cache = self.clone();
+        self.0.disk.pool.run(move || cache.0.pins.set(&cache.0.disk, pin, is_pinned)).await?;
+        let entries = self.entries_below(origin, path).await?;
+        for (name, version) in &entries {
+            let is_pinned = self.0.pins.contain(&version.origin, &version.path);
+            self.0.inventory.slot(name, version.size, 0).set_pinned(is_pinned);
+        }
+        Ok(entries.len() as u64)
+    }
+
+    /// Returns the pinned paths.
+    pub fn pins(&self) -> Vec<Pin> {
+        self.0.pins.list()
+    }
+
+    /// Compares all bytes in the cache with their checksums; damaged ones become absent. At most `bytes_per_s` are read.
+    ///
+    /// # Errors
+    /// `Cancelled` if the process ends; failures of single entries are counted.
+    pub async fn scrub(&self, bytes_per_s: u64) -> Result<ScrubOutcome> {
+        let mut outcome = ScrubOutcome::default();
+        for name in self.0.inventory.names() {
+            let cache = self.clone();
+            let version = self.0.disk.pool.run(move || Ok(cache.read_version(&name))).await?;
+            let Ok(Some(version)) = version else { continue };
+            outcome.entries += 1;
+            match self.scrub_entry(version, bytes_per_s, &mut outcome).await {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot scrub an entry of the cache");
+                    outcome.failures += 1;
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn scrub_entry(&self, version: Version, bytes_per_s: u64, outcome: &mut ScrubOutcome) -> Result<()> {
+        let entry = self.entry(version).await?;
+        entry.distrust();
+        for start in (0..entry.version.size).step_by(SCRUB_BYTES as usize) {
+            let range = start..start + SCRUB_BYTES;
+            let present = entry.version.size.min(range.end) - start - entry.missing_bytes(&range);
+            if present == 0 {
+                continue;
+            }
+            let Damage { bytes } = entry.verify(&range).await?;
+            outcome.compared_bytes += present;
+            outcome.damaged_bytes += bytes;
+            let pause = Duration::from_secs_f64(present as f64 / bytes_per_s.max(1) as f64);
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    /// Damages the data of the entries at `path` of `origin`, so that an operator can see how damage is found and
+    /// repaired. Returns the number of damaged entries.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing of the file is in the cache; errors of the disk.
+    pub async fn spoil(&self, origin: &str, path: &StorePath, how: Spoiling) -> Result<u64> {
+        let mut spoiled = 0;
+        for (name, version) in self.entries_below(origin, path).await? {
+            let entry = self.entry(version).await?;
+            let Some(present) = entry.first_present() else { continue };
+            let (cache, spoiling) = (self.clone(), present.clone());
+            self.0.disk.pool.run(move || cache.damage(&name, &spoiling, how)).await?;
+            entry.distrust();
+            spoiled += 1;
+        }
+        if spoiled == 0 {
+            return Err(Error::new(Fault::NotFound, "nothing of it is in the cache").at(path));
+        }
+        Ok(spoiled)
+    }
+
+    fn damage(&self, name: &EntryName, present: &Range<u64>, how: Spoiling) -> Result<()> {
+        let file = self.0.disk.volume.open(&file_name(name, "data"));
+        let damaged = file.and_then(|file| match how {
+            Spoiling::Corrupt => {
+                let mut byte = Vec::new();
+                file.read_at(present.start, 1, &mut byte)?;
+                byte.iter_mut().for_each(|byte| *byte ^= 1);
+                file.write_at(present.start, &byte)
+            }
+            Spoiling::Truncate => file.set_size(present.start + (present.end - present.start) / 2),
+        });
+        damaged.map_err(|error| disk_error("damaging a file of the cache", &error))
+    }
+
+    /// Applies the pins to an entry that was found or created.
+    pub(super) fn apply_pins(&self, entry: &Entry) {
+        entry.slot.set_pinned(self.0.pins.contain(&entry.version.origin, &entry.version.path));
+    }
+}
