@@ -100,7 +100,7 @@ fn open_store(settings: &ServeConfig, options: &LocalOptions) -> Result<Arc<dyn 
     if members.iter().any(|(_, store)| store.capabilities().attributes) {
         let lacks_attributes = |(prefix, store): &&(StorePath, Arc<dyn Store>)| {
             let capabilities = store.capabilities();
-            capabilities.write && !capabilities.attributes && !read_only.contains(prefix)
+            !capabilities.is_read_only() && !capabilities.attributes && !read_only.contains(prefix)
         };
         for (prefix, _) in members.iter().filter(lacks_attributes) {
             complain(format_args!(

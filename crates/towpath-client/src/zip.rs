@@ -119,19 +119,7 @@ async fn read_exactly(file: &dyn ReadHandle, offset: u64, bytes: u64) -> Result<
 impl Store for ZipStore {
     fn capabilities(&self) -> Capabilities {
         let digests = [Algorithm::Crc32].into_iter().collect::<Algorithms>();
-        Capabilities {
-            write: false,
-            write_any_order: false,
-            update: false,
-            remove_tree: false,
-            rename: false,
-            copy: false,
-            attributes: false,
-            set_mtime: false,
-            digests,
-            resume: false,
-            ..self.inner.capabilities()
-        }
+        Capabilities { attributes: false, digests, ..self.inner.capabilities().without_changes() }
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {

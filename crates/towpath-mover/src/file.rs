@@ -107,6 +107,8 @@ pub(crate) async fn copy(
     permit: Permit,
     promised: &Digests,
 ) -> Result<CopiedFile, Failure> {
+    // Before the source is read.
+    job.to.store.capabilities().check_create(&job.to.path)?;
     let held = FILE_BYTES + first_bytes(job);
     // Bytes of a file of unknown size are counted once the size is known.
     context.limit.pass(if job.size.is_some() { held } else { FILE_BYTES }).await;

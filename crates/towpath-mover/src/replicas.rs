@@ -167,9 +167,10 @@ fn only_read(path: &StorePath) -> Error {
 impl Store for Replicas {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            write: false,
+            create: false,
             write_any_order: false,
             update: false,
+            remove: false,
             remove_tree: false,
             rename: false,
             copy: false,

@@ -26,7 +26,7 @@ const READ_ONLY_DIRECTORY: u32 = 0o555;
 #[derive(Debug)]
 pub struct CombinedStore {
     members: Vec<Arc<Member>>,
-    /// What all members support that can be written, or all members if none can.
+    /// What all members that can be changed support; if there are none, what all members support for reading.
     capabilities: Capabilities,
     /// Creation of this store, in nanoseconds since the Unix epoch: the time of the directories above the prefixes.
     created_ns: i64,
@@ -94,8 +94,9 @@ impl CombinedStore {
             let included = all.filter(|(prefix, capabilities)| is_included(prefix, capabilities));
             included.map(|(_, capabilities)| capabilities).reduce(|a, b| a.common(&b))
         };
-        let capabilities = common(&|prefix, store| store.write && !read_only.contains(prefix));
-        let capabilities = capabilities.or_else(|| common(&|_, _| true));
+        let capabilities = common(&|prefix, store| !store.is_read_only() && !read_only.contains(prefix));
+        let read = || common(&|_, _| true).map(Capabilities::without_changes);
+        let capabilities = capabilities.or_else(read);
         let capabilities =
             capabilities.ok_or_else(|| Error::new(Fault::InvalidArgument, "there is no store to combine"))?;
         let members = members.into_iter().map(|(prefix, store)| Arc::new(Member { prefix, store })).collect();

@@ -510,9 +510,10 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
     let mount = fs::fstatvfs(&directory).context("querying the file system")?;
     let write = !mount.f_flag.contains(StatVfsMountFlags::RDONLY);
     Ok(Capabilities {
-        write,
+        create: write,
         write_any_order: write,
         update: write,
+        remove: write,
         remove_tree: false,
         rename: write,
         copy: write,

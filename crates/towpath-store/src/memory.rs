@@ -169,9 +169,10 @@ impl Inode {
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            write: true,
+            create: true,
             write_any_order: true,
             update: true,
+            remove: true,
             remove_tree: false,
             rename: true,
             copy: true,

@@ -35,26 +35,29 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>>;
 
     /// Starts a new file, which is not visible until [`WriteHandle::commit`]. A repetition starts another file; of two
-    /// commits to one path the later wins or, with [`Overwrite::Refuse`], fails.
+    /// commits to one path the later wins or, with [`Overwrite::Refuse`], fails. Needs [`Capabilities::create`].
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>>;
 
     /// Opens an existing file for updates in place, which are visible immediately. Needs [`Capabilities::update`].
     async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>>;
 
     /// Creates a directory. With `parents`, missing parents are created too, and an existing directory is not an error.
+    /// Needs [`Capabilities::create`].
     async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()>;
 
-    /// Removes a file (or anything that is not a directory). A repetition fails with `NotFound`.
+    /// Removes a file (or anything that is not a directory). A repetition fails with `NotFound`. Needs
+    /// [`Capabilities::remove`].
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()>;
 
-    /// Removes an empty directory. A repetition fails with `NotFound`.
+    /// Removes an empty directory. A repetition fails with `NotFound`. Needs [`Capabilities::remove`].
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()>;
 
     /// Removes a directory with its contents, as far as possible; links in it are removed, not followed. A repetition
     /// fails with `NotFound`. Needs [`Capabilities::remove_tree`].
     async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()>;
 
-    /// Renames a file or directory within the store, in one step. A repetition fails with `NotFound`.
+    /// Renames a file or directory within the store, in one step. A repetition fails with `NotFound`. Needs
+    /// [`Capabilities::rename`].
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()>;
 
     /// Copies one file within the store, with its mode, known digests and user attributes; the copy becomes visible
@@ -306,7 +309,7 @@ pub enum Overwrite {
     /// Fail with `AlreadyExists`.
     #[default]
     Refuse,
-    /// Replace it atomically.
+    /// Replace it atomically. Needs [`Capabilities::remove`]; otherwise fail with `AlreadyExists`.
     Replace,
 }
 
@@ -427,15 +430,18 @@ pub const READ_BYTES: usize = 2 << 20;
 /// What a store supports. A face reports other operations as unsupported, and a mover plans accordingly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Files can be created, renamed and removed.
-    pub write: bool,
+    /// New files and directories can be created.
+    pub create: bool,
     /// Pieces of a new file may arrive in any order; otherwise strictly from the start.
     pub write_any_order: bool,
-    /// Existing files can be changed in place.
+    /// Existing files can be changed in place, and so can sizes and modes ([`Changes`]).
     pub update: bool,
+    /// Files and directories can be removed, and new files can replace existing ones. Without it,
+    /// [`Overwrite::Replace`] has the effect of [`Overwrite::Refuse`].
+    pub remove: bool,
     /// Directories can be removed with their contents in one request.
     pub remove_tree: bool,
-    /// Files can be renamed in one step.
+    /// Files and directories can be renamed in one step.
     pub rename: bool,
     /// Files can be copied within the store without transferring their data.
     pub copy: bool,
@@ -460,9 +466,10 @@ impl Capabilities {
     /// Returns what both stores support.
     pub fn common(&self, other: &Self) -> Self {
         Self {
-            write: self.write && other.write,
+            create: self.create && other.create,
             write_any_order: self.write_any_order && other.write_any_order,
             update: self.update && other.update,
+            remove: self.remove && other.remove,
             remove_tree: self.remove_tree && other.remove_tree,
             rename: self.rename && other.rename,
             copy: self.copy && other.copy,
@@ -474,5 +481,70 @@ impl Capabilities {
             digests: self.digests.intersection(other.digests),
             resume: self.resume && other.resume,
         }
+    }
+
+    /// Returns the capabilities of a store that serves the same files read-only.
+    #[must_use]
+    pub fn without_changes(self) -> Self {
+        Self {
+            create: false,
+            write_any_order: false,
+            update: false,
+            remove: false,
+            remove_tree: false,
+            rename: false,
+            copy: false,
+            set_mtime: false,
+            resume: false,
+            ..self
+        }
+    }
+
+    /// Returns whether nothing can be created, changed, renamed or removed.
+    pub fn is_read_only(&self) -> bool {
+        !(self.create || self.update || self.rename || self.remove)
+    }
+
+    /// Checks that `path` can be created.
+    ///
+    /// # Errors
+    /// `ReadOnly` if nothing can be changed, otherwise `Unsupported`.
+    pub fn check_create(&self, path: &StorePath) -> Result<()> {
+        self.check(self.create, "create files and directories", path)
+    }
+
+    /// Checks that `path` can be removed.
+    ///
+    /// # Errors
+    /// As [`Self::check_create`].
+    pub fn check_remove(&self, path: &StorePath) -> Result<()> {
+        self.check(self.remove, "remove files and directories", path)
+    }
+
+    /// Checks that `path` can be renamed.
+    ///
+    /// # Errors
+    /// As [`Self::check_create`].
+    pub fn check_rename(&self, path: &StorePath) -> Result<()> {
+        self.check(self.rename, "rename files and directories", path)
+    }
+
+    /// Checks that a new file can replace the existing one at `path`.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, as from the store.
+    pub fn check_replace(&self, path: &StorePath) -> Result<()> {
+        if self.remove {
+            return Ok(());
+        }
+        Err(Error::new(Fault::AlreadyExists, "it exists already, and this store replaces no files").at(path))
+    }
+
+    fn check(&self, is_supported: bool, operation: &str, path: &StorePath) -> Result<()> {
+        if is_supported {
+            return Ok(());
+        }
+        let fault = if self.is_read_only() { Fault::ReadOnly } else { Fault::Unsupported };
+        Err(Error::new(fault, format!("this store cannot {operation}")).at(path))
     }
 }

@@ -90,9 +90,10 @@ impl Store for HttpStore {
     fn capabilities(&self) -> Capabilities {
         let features = &self.site.features;
         Capabilities {
-            write: true,
+            create: true,
             write_any_order: false,
             update: false,
+            remove: true,
             remove_tree: !features.is_xrootd.certain(),
             rename: features.dav.possible(),
             copy: features.dav.possible() && !features.is_xrootd.certain(),

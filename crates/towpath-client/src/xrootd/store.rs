@@ -122,9 +122,10 @@ fn unsupported(what: &str, path: &StorePath) -> Error {
 impl Store for XrootdStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            write: true,
+            create: true,
             write_any_order: true,
             update: true,
+            remove: true,
             remove_tree: false,
             rename: true,
             copy: false,

@@ -17,6 +17,7 @@ use towpath_store::{
 };
 use towpath_testkit::{
     fault::{FaultStore, Faults},
+    limited_store::LimitedStore,
     misbehaving_server::MisbehavingServer,
     pattern::Pattern,
 };

@@ -182,6 +182,9 @@ impl Descent {
             let message = "it does not preserve modification times: compare by size or by digest";
             return Err(Error::new(Fault::Unsupported, message).at(&to.path));
         }
+        if options.delete {
+            to.store.capabilities().check_remove(&to.path)?;
+        }
         let is_directory = found.as_ref().map(|found| found.is_directory());
         let known = EntrySummary::of(&source);
         if !source.is_directory() {

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use proptest::prelude::*;
 use towpath_store::{Fault, FileKind, ListOptions, Store};
+use towpath_testkit::limited_store::LimitedStore;
 
 use self::generated::Generated;
 use super::*;
@@ -129,6 +130,25 @@ async fn without_permission_what_is_in_the_way_stays() {
     let [Err(FailedJob { job, error })] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!((job.to.to_string().as_str(), error.fault()), ("/theirs/a", Fault::IsDirectory));
     assert_eq!(get(&to, "/theirs/a/b").await.unwrap(), "in the way");
+}
+
+#[tokio::test]
+async fn a_destination_without_removal_takes_new_files_and_refuses_to_delete() {
+    let inner = memory();
+    let to: Arc<dyn Store> = Arc::new(LimitedStore::create_only(Arc::clone(&inner)));
+    let from = memory();
+    put(&from, "/ours/a", Bytes::from_static(b"a")).await;
+    put(&to, "/theirs/extra", Bytes::from_static(b"extra")).await;
+    let delete = SyncOptions { compare: Compare::Size, delete: true, ..SyncOptions::default() };
+    let progress = Progress::new(Arc::new(NoopObserver));
+    let steps: Vec<_> = sync(&from, &to, delete.clone()).copying(&progress).collect().await;
+    let [Err(FailedJob { error, .. })] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!(error.fault(), Fault::Unsupported);
+    assert_eq!(tree(&to, "/theirs").await.len(), 1, "nothing is copied before the error");
+    let keep = SyncOptions { delete: false, ..delete };
+    assert_eq!(carry_out(|progress| sync(&from, &to, keep).copying(progress)).await, 1);
+    assert_eq!(get(&to, "/theirs/a").await.unwrap(), "a");
+    assert_eq!(get(&to, "/theirs/extra").await.unwrap(), "extra");
 }
 
 /// Neither end has times or digests: only the user can decide that equal sizes are sufficient.

@@ -35,6 +35,8 @@ pub(super) async fn copy(exchange: &Exchange) -> Result<Response<Content>, Refus
     }
     exchange.check_conditions(Some(&source))?;
     let destination = Destination::of(exchange, &source).await?;
+    // Before the destination is removed.
+    exchange.store().capabilities().check_create(&destination.path)?;
     let mut failures = Failures::default();
     let overwrite = destination.clear(exchange, &source, &mut failures).await?;
     if !failures.is_empty() {

@@ -85,6 +85,13 @@ impl Exchange {
         checked
     }
 
+    /// Checks that the store can create a file at the target, or replace the existing one.
+    pub(super) fn check_create(&self, existing: Option<&Metadata>) -> Result<()> {
+        let can = self.store().capabilities();
+        can.check_create(self.path())?;
+        if existing.is_some() { can.check_replace(self.path()) } else { Ok(()) }
+    }
+
     /// Adds a `BearerError` to the refusal if the request's token is the cause. A refusal by file permissions is not.
     pub(super) fn explain(&self, refusal: Refusal) -> Refusal {
         match refusal.fault() {

@@ -64,6 +64,7 @@ pub(super) async fn delete(exchange: &Exchange) -> Result<Response<Content>, Ref
     let path = exchange.path();
     refuse_fixed(exchange, path)?;
     exchange.may(Activity::Modify)?;
+    exchange.store().capabilities().check_remove(path)?;
     let metadata = match exchange.store().stat(exchange.caller(), path).await {
         Ok(metadata) => Some(metadata),
         // It may be a link that is dangling or leads out of the export.
@@ -151,6 +152,7 @@ pub(super) fn member(directory: &StorePath, name: &[u8]) -> Result<StorePath, Re
 /// Handles an MKCOL.
 pub(super) async fn make_directory(exchange: &Exchange, body: &Incoming) -> Result<Response<Content>, Refusal> {
     exchange.may(Activity::CreateDirectory)?;
+    exchange.store().capabilities().check_create(exchange.path())?;
     if !body.is_end_stream() {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MKCOL takes no body"));
     }
@@ -195,6 +197,9 @@ impl Destination {
         }
         if existing.as_ref().is_some_and(|existing| existing.kind == FileKind::Other) {
             return Err(not_regular(&path).into());
+        }
+        if existing.is_some() {
+            exchange.store().capabilities().check_replace(&path)?;
         }
         locking::may_remove(exchange, &path).await?;
         Ok(Self { path, existing })
@@ -308,6 +313,7 @@ pub(super) async fn rename(exchange: &Exchange) -> Result<Response<Content>, Ref
     let source = exchange.store().stat(exchange.caller(), path).await?;
     exchange.refuse_slash_of_file(Some(&source))?;
     exchange.may(if source.is_directory() { Activity::Modify } else { Activity::Rename })?;
+    exchange.store().capabilities().check_rename(path)?;
     if source.is_directory() && depth(exchange)? != Depth::Infinity {
         return Err(Refusal::bad_request("a directory is moved with its content: Depth must be infinity"));
     }

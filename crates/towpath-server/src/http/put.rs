@@ -60,6 +60,7 @@ impl<'a> PutRequest<'a> {
         if existing.as_ref().is_some_and(Metadata::is_directory) {
             return Err(not_a_directory());
         }
+        exchange.check_create(existing.as_ref())?;
         match existing {
             Some(_) => locking::may_change(exchange, exchange.path()).await?,
             None => locking::may_add(exchange, exchange.path()).await?,

@@ -7,7 +7,6 @@ use towpath_store::{Error, Fault};
 use super::{
     body::Content,
     respond::{self, value},
-    verb::ALLOW,
 };
 use crate::access::Denial;
 
@@ -41,9 +40,9 @@ impl Refusal {
         Self { fault: Fault::MalformedRequest, ..Self::new(StatusCode::BAD_REQUEST, text) }
     }
 
-    /// Creates a 405 with the allowed methods.
+    /// Creates a 405; its response gets the methods of files, unless it has others.
     pub(super) fn method_not_allowed(text: impl Into<String>) -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, HeaderValue::from_static(ALLOW))
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, text)
     }
 
     /// Creates a 503: the client has exhausted its share of a resource.

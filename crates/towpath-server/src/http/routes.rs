@@ -19,7 +19,7 @@ use super::{
     respond, service_pages,
     target::Target,
     upload,
-    verb::{ALLOW, Verb},
+    verb::Verb,
 };
 use crate::{Port, Service, fair_pool::LeaseHolder, log_server_fault};
 
@@ -46,6 +46,9 @@ pub(super) async fn answer(
         tracker.set_refusal(&refusal);
         let challenges = identity::challenges(&service, &connection, &refusal);
         let mut response = refusal.into_response();
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED && !response.headers().contains_key(header::ALLOW) {
+            response.headers_mut().insert(header::ALLOW, Verb::allowed(&service.store.capabilities()));
+        }
         challenges.into_iter().for_each(|challenge| {
             response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
         });
@@ -159,7 +162,7 @@ async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Conten
         Verb::Get | Verb::Head => get::answer(exchange).await,
         Verb::Put => put::answer(exchange, body).await,
         Verb::Delete => namespace::delete(exchange).await,
-        Verb::Options => Ok(options()),
+        Verb::Options => Ok(options(exchange)),
         Verb::Mkcol => namespace::make_directory(exchange, &body).await,
         Verb::Move => namespace::rename(exchange).await,
         Verb::Copy => copying::copy(exchange).await,
@@ -171,11 +174,11 @@ async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Conten
     }
 }
 
-/// Handles OPTIONS on any path: reports the capabilities of the server, not the rights of the caller.
-fn options() -> Response<Content> {
+/// Handles OPTIONS on any path: reports the capabilities of the server and its store, not the rights of the caller.
+fn options(exchange: &Exchange) -> Response<Content> {
     let mut response = respond::empty(StatusCode::OK);
     let headers = response.headers_mut();
-    headers.insert(header::ALLOW, HeaderValue::from_static(ALLOW));
+    headers.insert(header::ALLOW, Verb::allowed(&exchange.store().capabilities()));
     headers.insert("dav", HeaderValue::from_static("1, 2"));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     // Windows clients try FrontPage extensions first without it.

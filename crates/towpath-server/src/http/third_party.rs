@@ -167,6 +167,7 @@ async fn may_pull(exchange: &Exchange, overwrite: Overwrite) -> Result<Overwrite
         }
     }
     exchange.check_conditions(existing.as_ref())?;
+    exchange.check_create(existing.as_ref())?;
     if existing.is_some() && overwrite == Overwrite::Refuse {
         return Err(Refusal::destination_exists());
     }

@@ -1,9 +1,7 @@
 //! The supported HTTP methods.
 
-use http::Method;
-
-/// The value of `Allow` for files.
-pub(super) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
+use http::{HeaderValue, Method};
+use towpath_store::Capabilities;
 
 /// An HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +46,23 @@ impl Verb {
         NAMES.iter().find(|(name, _)| *name == method.as_str()).map_or(Verb::Other, |(_, verb)| *verb)
     }
 
+    /// Whether files of a store with these capabilities have the method. A COPY to another server only reads.
+    fn is_allowed(self, can: &Capabilities) -> bool {
+        match self {
+            Self::Put | Self::Mkcol => can.create,
+            Self::Delete => can.remove,
+            Self::Move => can.rename,
+            Self::Post | Self::Other => false,
+            _ => true,
+        }
+    }
+
+    /// Returns the value of `Allow` for files of a store with these capabilities.
+    pub(super) fn allowed(can: &Capabilities) -> HeaderValue {
+        let names: Vec<_> = NAMES.iter().filter(|(_, verb)| verb.is_allowed(can)).map(|(name, _)| *name).collect();
+        HeaderValue::try_from(names.join(", ")).expect("names of methods are ASCII")
+    }
+
     /// Returns the name, from a fixed set.
     pub(super) fn name(self) -> &'static str {
         NAMES.iter().find(|(_, verb)| *verb == self).map_or("other", |(name, _)| name)
@@ -56,15 +71,22 @@ impl Verb {
 
 #[cfg(test)]
 mod tests {
+    use towpath_store::{Store as _, memory::MemoryStore};
+
     use super::*;
 
     #[test]
-    fn allow_lists_what_is_understood() {
-        let mut allowed: Vec<_> = ALLOW.split(", ").chain(["POST"]).collect();
-        let mut known: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-        allowed.sort_unstable();
-        known.sort_unstable();
-        assert_eq!(allowed, known);
+    fn allow_lists_what_the_store_supports() {
+        let all = MemoryStore::new(0).capabilities();
+        for (limit, missing) in [
+            (all.clone(), &["POST"][..]),
+            (Capabilities { create: false, ..all.clone() }, &["POST", "PUT", "MKCOL"]),
+            (Capabilities { rename: false, remove: false, ..all.clone() }, &["POST", "DELETE", "MOVE"]),
+            (all.without_changes(), &["POST", "PUT", "DELETE", "MKCOL", "MOVE"]),
+        ] {
+            let expected: Vec<_> = NAMES.iter().map(|(name, _)| *name).filter(|name| !missing.contains(name)).collect();
+            assert_eq!(Verb::allowed(&limit), expected.join(", "));
+        }
         assert_eq!(Verb::of(&Method::TRACE), Verb::Other);
         assert!(NAMES.iter().all(|(name, verb)| verb.name() == *name));
     }

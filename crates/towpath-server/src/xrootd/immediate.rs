@@ -100,8 +100,9 @@ impl Connection {
         };
         let _turn = slot.queue.try_shared()?;
         let file = slot.file().ok()?;
+        let can = self.session.service.store.capabilities();
         Some(match file.metadata().now_or_never()? {
-            Ok(found) => Ok(self.ok(stream_id, &metadata::stat_info(&file.identity, &file.path, &found))),
+            Ok(found) => Ok(self.ok(stream_id, &metadata::stat_info(&can, &file.identity, &file.path, &found))),
             Err(error) => Err(error.into()),
         })
     }

@@ -12,7 +12,7 @@ use towpath_proto::{
         response::{DirlistEntry, DirlistWriter, LocationInfo, Locations},
     },
 };
-use towpath_store::{Entry, ListOptions, Printable, Residency, StorePath};
+use towpath_store::{Capabilities, Entry, ListOptions, Printable, Residency, StorePath};
 
 use super::{
     active_request::{ActiveRequest, FinalFrame, ServeResult},
@@ -38,6 +38,7 @@ pub(super) async fn dirlist(active_request: &ActiveRequest, request: &Dirlist) -
     let mut writer = DirlistWriter::new(active_request.stream_id, request, algorithm.name());
     let mut frames = BytesMut::new();
     let _lease = active_request.session.lease_file(Class::Small, &active_request.session.sending).await?;
+    let can = active_request.session.service.store.capabilities();
     let mut batches = active_request.session.service.store.list(&identity.caller, &path, options);
     while let Some(batch) = batches.next().await {
         let batch = batch?;
@@ -46,7 +47,7 @@ pub(super) async fn dirlist(active_request: &ActiveRequest, request: &Dirlist) -
             if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
                 continue;
             }
-            let line = line(&identity, &path, entry, algorithm, request.wants_node);
+            let line = line(&can, &identity, &path, entry, algorithm, request.wants_node);
             if !writer.entry(&line, &mut frames) {
                 let name = Printable(&line.name);
                 tracing::warn!(directory = %path, %name, "leaving an entry out of a listing: the xroot protocol cannot carry its name");
@@ -62,6 +63,7 @@ pub(super) async fn dirlist(active_request: &ActiveRequest, request: &Dirlist) -
 }
 
 fn line(
+    can: &Capabilities,
     identity: &Identity,
     directory: &StorePath,
     entry: Entry,
@@ -70,22 +72,24 @@ fn line(
 ) -> DirlistEntry {
     let path = directory.join(&entry.name);
     let describe = if wants_node { metadata::stat_info_with_node } else { metadata::stat_info };
-    let stat = path.ok().map(|path| describe(identity, &path, &entry.metadata));
+    let stat = path.ok().map(|path| describe(can, identity, &path, &entry.metadata));
     let checksum = metadata::checksum(&entry.metadata, algorithm);
     DirlistEntry { name: entry.name, stat, checksum }
 }
 
 /// Handles `locate`: all files are on this server.
 pub(super) async fn locate(active_request: &ActiveRequest, request: &Locate) -> ServeResult {
+    let can = active_request.session.service.store.capabilities();
     let writable;
     if request.path.path.first() == Some(&b'*') {
-        writable = active_request.session.identity().await.may(Activity::CreateDirectory, &StorePath::root());
+        let identity = active_request.session.identity().await;
+        writable = can.create && identity.may(Activity::CreateDirectory, &StorePath::root());
     } else {
         let (identity, path) = active_request.subject(&request.path).await?;
         identity.check(Activity::Stat, &path)?;
         let found = active_request.session.service.store.stat(&identity.caller, &path).await?;
         let change = if found.is_directory() { Activity::CreateDirectory } else { Activity::Modify };
-        writable = identity.check(change, &path).is_ok();
+        writable = metadata::is_changeable(&can, &found) && identity.check(change, &path).is_ok();
     }
     let address = in_brackets(active_request.session.local);
     active_request.ok(&Locations(vec![LocationInfo { manager: false, pending: false, writable, address }]))

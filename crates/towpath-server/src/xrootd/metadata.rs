@@ -10,7 +10,7 @@ use towpath_proto::{
         response::{EntryChecksum, NodeInfo, StatExtended, StatInfo, StatxReply, VfsInfo},
     },
 };
-use towpath_store::{DirectoryId, Fault, FileKind, Metadata, Residency, StorePath};
+use towpath_store::{Capabilities, DirectoryId, Fault, FileKind, Metadata, Residency, StorePath};
 
 use super::{
     active_request::{ActiveRequest, ErrorResponse, ServeResult},
@@ -23,12 +23,12 @@ const MAX_PATHS: usize = 1024;
 /// Placeholder for an unknown owner or group.
 const UNKNOWN_NAME: &str = "-";
 
-/// Returns the stat text of `path`, with the permissions of `identity`.
-pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
+/// Returns the stat text of `path`, with the permissions of `identity` in a store with the capabilities `can`.
+pub(super) fn stat_info(can: &Capabilities, identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
     StatInfo {
         id: found.file_id.unwrap_or(0),
         size: found.size,
-        flags: flags(identity, path, found),
+        flags: flags(can, identity, path, found),
         mtime: found.mtime_s(),
         extended: extended(found),
         node: None,
@@ -36,13 +36,23 @@ pub(super) fn stat_info(identity: &Identity, path: &StorePath, found: &Metadata)
 }
 
 /// Like [`stat_info`], with the identifiers of the entry for clients that request them.
-pub(super) fn stat_info_with_node(identity: &Identity, path: &StorePath, found: &Metadata) -> StatInfo {
+pub(super) fn stat_info_with_node(
+    can: &Capabilities,
+    identity: &Identity,
+    path: &StorePath,
+    found: &Metadata,
+) -> StatInfo {
     let directory_id = found.directory_id.map(DirectoryId::number);
     let node = NodeInfo { is_link: found.is_link, directory_id };
-    StatInfo { node: Some(node), ..stat_info(identity, path, found) }
+    StatInfo { node: Some(node), ..stat_info(can, identity, path, found) }
 }
 
-fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
+/// Whether entries can be added to the directory, or the file can be changed or replaced.
+pub(super) fn is_changeable(can: &Capabilities, found: &Metadata) -> bool {
+    if found.is_directory() { can.create } else { can.update || (can.create && can.remove) }
+}
+
+fn flags(can: &Capabilities, identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
     // Only the store knows which mode bits apply: a permission counts as denied if no class has it.
     let has_mode = |bits| found.mode.is_none_or(|mode| mode & bits != 0);
     let executable = found.mode.is_some() && has_mode(0o111);
@@ -55,7 +65,7 @@ fn flags(identity: &Identity, path: &StorePath, found: &Metadata) -> StatFlags {
     let mut flags = kind;
     for (flag, holds) in [
         (StatFlags::readable, has_mode(0o444) && identity.may(read, path)),
-        (StatFlags::writable, has_mode(0o222) && identity.may(write, path)),
+        (StatFlags::writable, has_mode(0o222) && is_changeable(can, found) && identity.may(write, path)),
         (StatFlags::offline, found.residency == Residency::Offline),
     ] {
         if holds {
@@ -93,7 +103,8 @@ pub(super) async fn stat_file(active_request: &ActiveRequest, file: &OpenFile, r
     if request.options.contains(StatOptions::vfs) {
         return vfs(active_request, &file.identity, &file.path).await;
     }
-    active_request.ok(&stat_info(&file.identity, &file.path, &file.metadata().await?))
+    let can = active_request.session.service.store.capabilities();
+    active_request.ok(&stat_info(&can, &file.identity, &file.path, &file.metadata().await?))
 }
 
 /// Handles `stat` of a path.
@@ -107,9 +118,10 @@ pub(super) async fn stat_path(active_request: &ActiveRequest, request: &Stat) ->
         return vfs(active_request, &identity, &path).await;
     }
     let found = active_request.session.service.store.stat(&identity.caller, &path).await?;
+    let can = active_request.session.service.store.capabilities();
     active_request.ok(&match request.wants_node {
-        true => stat_info_with_node(&identity, &path, &found),
-        false => stat_info(&identity, &path, &found),
+        true => stat_info_with_node(&can, &identity, &path, &found),
+        false => stat_info(&can, &identity, &path, &found),
     })
 }
 

@@ -19,6 +19,7 @@ pub(super) fn permissions(mode: Mode) -> u32 {
 pub(super) async fn mkdir(active_request: &ActiveRequest, request: &Mkdir) -> ServeResult {
     let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::CreateDirectory, &path)?;
+    active_request.session.service.store.capabilities().check_create(&path)?;
     let parents = request.options.contains(MkdirOptions::mkdirpath);
     let mode = Some(permissions(request.mode)).filter(|mode| *mode != 0);
     active_request.session.service.store.make_directory(&identity.caller, &path, parents, mode).await?;
@@ -29,6 +30,7 @@ pub(super) async fn mkdir(active_request: &ActiveRequest, request: &Mkdir) -> Se
 pub(super) async fn rm(active_request: &ActiveRequest, request: &Rm) -> ServeResult {
     let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
+    active_request.session.service.store.capabilities().check_remove(&path)?;
     active_request.session.service.store.remove_file(&identity.caller, &path).await?;
     active_request.done()
 }
@@ -37,6 +39,7 @@ pub(super) async fn rm(active_request: &ActiveRequest, request: &Rm) -> ServeRes
 pub(super) async fn rmdir(active_request: &ActiveRequest, request: &Rmdir) -> ServeResult {
     let (identity, path) = active_request.subject(&request.path).await?;
     identity.check(Activity::Modify, &path)?;
+    active_request.session.service.store.capabilities().check_remove(&path)?;
     active_request.session.service.store.remove_directory(&identity.caller, &path).await?;
     active_request.done()
 }
@@ -58,6 +61,7 @@ pub(super) async fn mv(active_request: &ActiveRequest, request: &Mv) -> ServeRes
     if replaces.is_err() {
         identity.check(Activity::Create, &to)?;
     }
+    store.capabilities().check_rename(&from)?;
     let overwrite = if replaces.is_ok() { Overwrite::Replace } else { Overwrite::Refuse };
     store.rename(&identity.caller, &from, &to, overwrite).await.map_err(|error| refused_replacing(error, replaces))?;
     active_request.done()

@@ -40,7 +40,8 @@ pub(super) async fn open(active_request: &ActiveRequest, slot: &Arc<Slot>, reque
         let file = opened?;
         let found = if retstat { Some(file.metadata().await?) } else { None };
         let checksum = found.as_ref().filter(|_| request.wants_checksum).and_then(metadata::known_checksum);
-        let stat = found.map(|found| metadata::stat_info(&file.identity, &file.path, &found));
+        let can = active_request.session.service.store.capabilities();
+        let stat = found.map(|found| metadata::stat_info(&can, &file.identity, &file.path, &found));
         let present = match &file.access {
             FileAccess::Write(writing) if writing.is_resumable() && shared(&request.path)?.is_none() => {
                 Some(writing.handle.present().await?)
@@ -98,9 +99,11 @@ async fn create(
     if modifies.is_err() {
         identity.check(Activity::Create, path)?;
     }
+    let can = active_request.session.service.store.capabilities();
+    can.check_create(path)?;
     let overwrite = if replaces && modifies.is_ok() { Overwrite::Replace } else { Overwrite::Refuse };
     let size_hint = announced_size(&request.path);
-    let resume = resume_key(&request.path)?.filter(|_| active_request.session.service.store.capabilities().resume);
+    let resume = resume_key(&request.path)?.filter(|_| can.resume);
     let options = CreateOptions {
         overwrite,
         parents: makes_parents(request.options),
@@ -198,7 +201,10 @@ pub(super) async fn close(
     let committed = writing.handle.commit(expected).await?;
     attributes::apply_pending(active_request, file, &writing.attributes).await?;
     match promise {
-        Some(_) => active_request.ok(&metadata::stat_info(&file.identity, &file.path, &committed)),
+        Some(_) => {
+            let can = active_request.session.service.store.capabilities();
+            active_request.ok(&metadata::stat_info(&can, &file.identity, &file.path, &committed))
+        }
         None => active_request.done(),
     }
 }

@@ -127,6 +127,8 @@ async fn may_write(
         identity.check(Activity::Create, path)?;
     }
     let store = &active_request.session.service.store;
+    let can = store.capabilities();
+    can.check_create(path)?;
     let is_there = |at: &StorePath| {
         let at = at.clone();
         async move {
@@ -142,7 +144,10 @@ async fn may_write(
             return Err(Error::new(Fault::IsDirectory, "it is a directory").at(path).into());
         }
         Some(_) if !replaces => return Err(Error::new(Fault::AlreadyExists, "it exists already").at(path).into()),
-        Some(_) => modifies.clone()?,
+        Some(_) => {
+            modifies.clone()?;
+            can.check_replace(path)?;
+        }
         None => {}
     }
     if let Some(parent) = path.parent().filter(|_| !open::makes_parents(request.options))

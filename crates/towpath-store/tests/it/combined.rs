@@ -13,6 +13,7 @@ use towpath_store::{
 use towpath_testkit::{
     conformance::{self, Fixture},
     fault::{FaultStore, Faults},
+    limited_store::LimitedStore,
 };
 
 fn path(text: &str) -> StorePath {
@@ -50,8 +51,14 @@ async fn a_combined_store_keeps_the_promises() {
     let members = vec![(path("/memory"), memory), (path("/vo/data"), local)];
     let beside_read_only = CombinedStore::with_read_only(members.clone(), &[path("/memory")]).unwrap();
     assert!(beside_read_only.capabilities().resume, "nothing is written to the store that does not support it");
-    let beside = CombinedStore::new(members).unwrap();
+    let beside = CombinedStore::new(members.clone()).unwrap();
     assert_eq!([alone.capabilities().resume, beside.capabilities().resume], [true, false]);
+    let closed = CombinedStore::with_read_only(members.clone(), &[path("/memory"), path("/vo/data")]).unwrap();
+    assert!(closed.capabilities().is_read_only());
+    let accepting: Arc<dyn Store> = Arc::new(LimitedStore::create_only(Arc::new(MemoryStore::new(0))));
+    let beside_accepting = CombinedStore::new([members.clone(), vec![(path("/in"), accepting)]].concat()).unwrap();
+    let can = beside_accepting.capabilities();
+    assert!(can.create && !(can.rename || can.remove || can.update), "{can:?}");
     for (store, name) in [(alone, "alone"), (beside, "beside")] {
         let directory = path("/vo/data").join(name.as_bytes()).unwrap();
         store.make_directory(&Caller::local(), &directory, false, None).await.unwrap();

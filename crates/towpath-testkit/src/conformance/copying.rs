@@ -40,9 +40,17 @@ pub(super) async fn existing_files_are_not_replaced_unasked(context: TestContext
     let (from, to) = (context.put("from", "new").await, context.put("to", "old").await);
     context.expect(Fault::AlreadyExists, copy(&context, &from, &to, Overwrite::Refuse).await);
     assert_eq!(context.get(&to).await, "old");
+    assert_eq!(context.names().await.len(), 2);
+}
+
+pub(super) async fn a_copy_can_replace_a_file(context: TestContext) {
+    let (from, to) = (context.put("from", "new").await, context.put("to", "old").await);
     ok(copy(&context, &from, &to, Overwrite::Replace).await);
     assert_eq!(context.get(&to).await, "new");
-    assert_eq!(context.names().await.len(), 2);
+    let directory = context.at("directory");
+    ok(context.store.make_directory(&context.caller, &directory, false, None).await);
+    context.expect(Fault::IsDirectory, copy(&context, &from, &directory, Overwrite::Replace).await);
+    assert_eq!(context.names().await.len(), 3);
 }
 
 pub(super) async fn impossible_copies_are_refused(context: TestContext) {
@@ -52,7 +60,6 @@ pub(super) async fn impossible_copies_are_refused(context: TestContext) {
     let new = context.at("new");
     context.expect(Fault::NotFound, copy(&context, &context.at("missing"), &new, Overwrite::Refuse).await);
     context.expect(Fault::IsDirectory, copy(&context, &directory, &new, Overwrite::Refuse).await);
-    context.expect(Fault::IsDirectory, copy(&context, &file, &directory, Overwrite::Replace).await);
     context.expect(Fault::NotFound, copy(&context, &file, &context.at("missing/file"), Overwrite::Refuse).await);
     context.expect(Fault::NotDirectory, copy(&context, &file, &context.at("file/below"), Overwrite::Refuse).await);
     assert_eq!(context.names().await.len(), 2);

@@ -28,6 +28,13 @@ pub(super) async fn known_digests_are_right(context: TestContext) {
     }
     let known = ok(context.stat(&path).await).digests;
     assert_eq!(known, Hasher::digest(known.algorithms(), &pattern.bytes(0, SIZE)));
+}
+
+pub(super) async fn known_digests_follow_the_content(context: TestContext) {
+    let (path, _) = context.put_pattern("file", SIZE).await;
+    for algorithm in context.can.digests.iter() {
+        ok(context.store.digest(&context.caller, &path, algorithm, &|_| {}).await);
+    }
     context.overwrite(&path, "other").await;
     let known = ok(context.stat(&path).await).digests;
     assert_eq!(known, Hasher::digest(known.algorithms(), b"other"));

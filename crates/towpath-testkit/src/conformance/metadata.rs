@@ -42,9 +42,6 @@ pub(super) async fn the_version_changes_with_the_content(context: TestContext) {
 }
 
 pub(super) async fn size_can_be_changed(context: TestContext) {
-    if !context.can.update {
-        return;
-    }
     let (path, pattern) = context.put_pattern("file", 1000).await;
     let resize = |size| Changes { size: Some(size), ..Changes::default() };
     ok(context.store.change(&context.caller, &path, resize(600)).await);

@@ -140,6 +140,18 @@ pub(super) async fn a_directory_is_not_opened(context: TestContext) {
     context.expect_one_of(&[Fault::NotDirectory, Fault::NotFound], context.stat(&below).await);
 }
 
+pub(super) async fn the_local_file_has_the_content(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let file = ok(context.open(&path).await);
+    ok(file.check_version());
+    for (offset, length) in [(0, SIZE), (1000, 5000), (SIZE as u64 - 1, 1)] {
+        let Some(local) = file.local_part(offset, length as u64) else { continue };
+        let mut content = vec![0; length];
+        local.file.read_exact_at(&mut content, offset).expect("a local file is readable");
+        pattern.check(offset, &content);
+    }
+}
+
 pub(super) async fn the_local_file_is_the_version_that_was_opened(context: TestContext) {
     let (path, old) = context.put_pattern("file", SIZE).await;
     let file = ok(context.open(&path).await);

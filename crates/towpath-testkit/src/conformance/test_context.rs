@@ -34,7 +34,7 @@ impl TestContext {
         let Fixture { store, caller, directory, heard_as, any_name } = fixture.clone();
         let can = store.capabilities();
         let mut context = Self { store, caller, directory, can, any_name, heard_as };
-        if context.can.write {
+        if context.can.create {
             context.directory = context.at(&check.replace("::", "."));
             ok(context.store.make_directory(&context.caller, &context.directory, false, None).await);
         }

@@ -148,6 +148,18 @@ pub(super) async fn an_existing_file_is_not_replaced_unasked(context: TestContex
     assert_eq!(context.get(&path).await, "first");
 }
 
+pub(super) async fn without_removal_existing_files_are_not_replaced(context: TestContext) {
+    let path = context.put("file", "first").await;
+    context.expect(Fault::AlreadyExists, upload(&context, &path, Overwrite::Replace, "second").await);
+    let new = context.at("new");
+    let (first, second) = (context.replace(&new).await, context.replace(&new).await);
+    ok(first.write(0, "first".into()).await);
+    ok(second.write(0, "second".into()).await);
+    ok(second.commit(Expectation::default()).await);
+    context.expect(Fault::AlreadyExists, first.commit(Expectation::default()).await);
+    assert_eq!((context.get(&path).await, context.get(&new).await), ("first".into(), "second".into()));
+}
+
 pub(super) async fn of_two_commits_only_one_is_first(context: TestContext) {
     let path = context.at("file");
     let (first, second) = (context.create(&path).await, context.create(&path).await);

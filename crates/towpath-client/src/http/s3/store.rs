@@ -85,9 +85,10 @@ fn unsupported(what: &str, path: &StorePath) -> Error {
 impl Store for S3Store {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            write: true,
+            create: true,
             write_any_order: false,
             update: false,
+            remove: true,
             remove_tree: true,
             rename: true,
             copy: true,

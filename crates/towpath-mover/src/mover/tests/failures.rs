@@ -204,3 +204,16 @@ async fn a_size_of_zero_is_not_taken_for_an_empty_file() {
     Mover::new(options(), Arc::new(NoopObserver)).copy(&job).await.unwrap().unwrap();
     assert_eq!(get(&to, "/empty").await.unwrap(), "");
 }
+
+#[tokio::test]
+async fn a_source_is_not_read_for_a_read_only_destination() {
+    let from = FaultStore::new(memory(), Faults::default());
+    let source: Arc<dyn Store> = Arc::new(from.clone());
+    put(&source, "/file", "content".into()).await;
+    let before = from.calls();
+    let to: Arc<dyn Store> = Arc::new(LimitedStore::new(memory(), |can| *can = can.clone().without_changes()));
+    let job = Job { size: Some(7), ..Job::new(location(&source, "/file"), location(&to, "/copy")) };
+    let failed = Mover::new(options(), Arc::new(NoopObserver)).copy(&job).await.unwrap_err();
+    assert_eq!(failed.fault(), Fault::ReadOnly, "{failed}");
+    assert_eq!(from.calls(), before);
+}

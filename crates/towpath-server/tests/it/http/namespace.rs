@@ -5,7 +5,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use towpath_server::config::{AnonymousRule, Right};
 use towpath_store::{Fault, memory::MemoryStore};
-use towpath_testkit::fault::{FaultStore, Faults};
+use towpath_testkit::{
+    fault::{FaultStore, Faults},
+    limited_store::LimitedStore,
+};
 
 use super::{Site, open_config};
 
@@ -95,6 +98,40 @@ async fn nothing_goes_onto_what_holds_it() {
             site.ask(what, &[("destination", destination)], "").await.expect(StatusCode::FORBIDDEN);
         }
         assert_eq!(site.get("/tree/d/b").await.text(), "b");
+    }
+}
+
+#[tokio::test]
+async fn unsupported_changes_are_refused_before_they_begin() {
+    let inner = Arc::new(MemoryStore::new(1 << 30));
+    let open = Site::start(inner.clone(), &open_config());
+    plant(&open).await;
+    let site = Site::start(Arc::new(LimitedStore::create_only(inner.clone())), &open_config());
+    let allow = site.ask("OPTIONS /", &[], "").await.expect(StatusCode::OK).field("allow").to_owned();
+    assert_eq!(allow, "OPTIONS, GET, HEAD, PUT, MKCOL, COPY, PROPFIND, PROPPATCH, LOCK, UNLOCK");
+    assert_eq!(site.ask("POST /", &[], "").await.expect(StatusCode::METHOD_NOT_ALLOWED).field("allow"), allow);
+    site.put("/new", "new").await.expect(StatusCode::CREATED);
+    site.ask("MKCOL /directory", &[], "").await.expect(StatusCode::CREATED);
+    let onto_tree = [("destination", "/tree")];
+    for (what, headers, status, fault) in [
+        ("PUT /new", &[][..], StatusCode::CONFLICT, "AlreadyExists"),
+        ("DELETE /new", &[], StatusCode::NOT_IMPLEMENTED, "Unsupported"),
+        ("DELETE /tree", &[], StatusCode::NOT_IMPLEMENTED, "Unsupported"),
+        ("MOVE /new", &[("destination", "/other")], StatusCode::NOT_IMPLEMENTED, "Unsupported"),
+        ("COPY /new", &onto_tree, StatusCode::CONFLICT, "AlreadyExists"),
+        ("COPY /directory", &onto_tree, StatusCode::CONFLICT, "AlreadyExists"),
+    ] {
+        let answer = site.ask(what, headers, "changed").await.expect(status);
+        assert_eq!(answer.field("towpath-fault"), fault, "{what}");
+    }
+    assert_eq!(site.get("/new").await.text(), "new");
+    assert!(site.exists("/tree/d/b").await);
+
+    let site =
+        Site::start(Arc::new(LimitedStore::new(inner, |can| *can = can.clone().without_changes())), &open_config());
+    for what in ["PUT /more", "MKCOL /more", "DELETE /new", "MOVE /new", "COPY /new"] {
+        let answer = site.ask(what, &[("destination", "/more")], "").await.expect(StatusCode::FORBIDDEN);
+        assert_eq!(answer.field("towpath-fault"), "ReadOnly", "{what}");
     }
 }
 

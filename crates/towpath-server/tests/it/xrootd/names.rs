@@ -9,7 +9,8 @@ use towpath_proto::xrootd::{
     response::{Body as _, DirlistParser, OpenReply, StatInfo, VfsInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
-use towpath_store::{Caller, local::LocalStore, memory::MemoryStore};
+use towpath_store::{Caller, Store, local::LocalStore, memory::MemoryStore};
+use towpath_testkit::limited_store::LimitedStore;
 
 use super::peer::{Peer, Site, XrootdResponse, open_request, path};
 
@@ -261,6 +262,45 @@ async fn checksums_and_what_else_one_may_ask() {
     let prepared = peer.ask(Prepare { list: "/f\n/f".into(), ..Prepare::default() }).await.ok();
     assert_eq!(prepared.len(), 16);
     assert_eq!(peer.ask(Prepare { list: "/none".into(), ..Prepare::default() }).await.code(), ErrorCode::NotFound);
+}
+
+#[tokio::test]
+async fn unsupported_changes_are_refused_and_reported() {
+    use towpath_proto::xrootd::OpenOptions as O;
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+    Site::of(Arc::clone(&inner)).put("/d/f", b"old").await;
+    let site = Site::of(Arc::new(LimitedStore::create_only(Arc::clone(&inner))));
+    let mut peer = Peer::logged_in(&site).await;
+    let new = OpenReply::decode(peer.ask(open_request("/d/new", O::delete)).await.ok()).unwrap().handle;
+    peer.close(new).await.ok();
+    peer.ask(Mkdir { path: "/d/e".into(), ..Mkdir::default() }).await.ok();
+    for (answer, code) in [
+        (peer.ask(open_request("/d/f", O::delete)).await, ErrorCode::ItExists),
+        (peer.ask(open_request("/d/f", O::open_updt)).await, ErrorCode::Unsupported),
+        (peer.ask(Rm { path: "/d/f".into() }).await, ErrorCode::Unsupported),
+        (peer.ask(Rmdir { path: "/d/e".into() }).await, ErrorCode::Unsupported),
+        (peer.ask(Mv { from: "/d/f".into(), to: "/d/g".into() }).await, ErrorCode::Unsupported),
+    ] {
+        assert_eq!(answer.code(), code);
+    }
+    let locate = |path: &str| Locate { options: Default::default(), path: path.into() };
+    let entries = list(&mut peer, "/d", DirlistOptions::dstat).await;
+    for entry in &entries {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let is_directory = name == "e";
+        let flags = entry.stat.as_ref().unwrap().flags;
+        assert_eq!(flags.contains(StatFlags::writable), is_directory, "{name}");
+        let found = StatInfo::decode(peer.ask(stat(&format!("/d/{name}"))).await.ok()).unwrap();
+        assert_eq!(found.flags, flags, "{name}");
+        let located = peer.ask(locate(&format!("/d/{name}"))).await.ok();
+        assert_eq!(&located[..2], if is_directory { b"Sw" } else { b"Sr" }, "{name}");
+    }
+    assert_eq!(entries.len(), 3);
+    let read_only = LimitedStore::new(inner, |can| *can = can.clone().without_changes());
+    let mut peer = Peer::logged_in(&Site::of(Arc::new(read_only))).await;
+    assert_eq!(peer.ask(Mkdir { path: "/more".into(), ..Mkdir::default() }).await.code(), ErrorCode::fsReadOnly);
+    assert_eq!(peer.ask(open_request("/more", O::new)).await.code(), ErrorCode::fsReadOnly);
+    assert_eq!(&peer.ask(locate("*")).await.ok()[..2], b"Sr");
 }
 
 #[tokio::test]
