@@ -15,13 +15,42 @@ pub enum FileKind {
     Other,
 }
 
-/// Where the data of a file are.
+/// How much of a file its storage has at hand. Of a directory it is always [`Residency::Online`].
+///
+/// Only [`Residency::Offline`] is known to other protocols: clients avoid or prepare such files. A cache whose origin
+/// is offline therefore reports `Offline` until it has the whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Residency {
-    /// On disk: reads start immediately.
+    /// All of it, as far as known: reads start immediately.
     Online,
-    /// On tape or evicted: a read waits for a recall.
+    /// A part, in a cache: reads of the rest wait for a network, as reads from the origin do.
+    Partial {
+        /// Bytes in the cache, less than the size of the file; 0 if it has none.
+        present_bytes: u64,
+    },
+    /// Not all, and a read of the rest waits for a recall, such as from tape: minutes or hours.
     Offline,
+}
+
+impl Residency {
+    /// Returns the residency of a file of `size` bytes in a cache with `present_bytes` of them.
+    pub fn of_cached(present_bytes: u64, size: u64) -> Self {
+        if present_bytes >= size { Self::Online } else { Self::Partial { present_bytes } }
+    }
+
+    /// Returns whether reads may wait for a recall.
+    pub fn is_offline(self) -> bool {
+        self == Self::Offline
+    }
+
+    /// Returns the bytes at hand of a file of `size` bytes; `None` if unknown.
+    pub fn present_bytes(self, size: u64) -> Option<u64> {
+        match self {
+            Self::Online => Some(size),
+            Self::Partial { present_bytes } => Some(present_bytes),
+            Self::Offline => None,
+        }
+    }
 }
 
 /// A tag that changes whenever the content of a file may have changed; equal tags mean equal content. Its text is
@@ -148,7 +177,7 @@ pub struct Metadata {
     pub file_id: Option<u64>,
     /// Identity of a directory across stores; `None` for other kinds.
     pub directory_id: Option<DirectoryId>,
-    /// Where the data are.
+    /// How much of a file is at hand.
     pub residency: Residency,
     /// Digests of this version that are known without reading the file.
     pub digests: Digests,
@@ -206,6 +235,22 @@ mod tests {
             assert!(other != id && other.may_share_machine(id), "{other:?}");
         }
         assert!(!DirectoryId::new(b"other", 1, 2).may_share_machine(id));
+    }
+
+    #[test]
+    fn a_cached_file_is_online_once_it_is_complete() {
+        for (present_bytes, size, expected) in [
+            (0, 10, Residency::Partial { present_bytes: 0 }),
+            (9, 10, Residency::Partial { present_bytes: 9 }),
+            (10, 10, Residency::Online),
+            (0, 0, Residency::Online),
+        ] {
+            let residency = Residency::of_cached(present_bytes, size);
+            assert_eq!((residency, residency.present_bytes(size)), (expected, Some(present_bytes)));
+            assert!(!residency.is_offline());
+        }
+        assert!(Residency::Offline.is_offline());
+        assert_eq!(Residency::Offline.present_bytes(10), None);
     }
 
     #[test]

@@ -256,12 +256,19 @@ impl Store for FaultStore {
 
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
         let (batches, injector) = (self.inner.list(caller, path, options), Arc::clone(&self.injector));
-        stream::unfold((batches, injector), |(mut batches, injector)| async {
+        let batches = (batches, injector, self.read_faults.clone());
+        stream::unfold(batches, |(mut batches, injector, read_faults)| async {
             let batch = match injector.before("list").await {
                 Ok(()) => batches.next().await?,
                 Err(error) => Err(error),
             };
-            Some((batch, (batches, injector)))
+            let batch = batch.map(|mut entries| {
+                for entry in &mut entries {
+                    entry.metadata = read_faults.with_residency(entry.metadata.clone());
+                }
+                entries
+            });
+            Some((batch, (batches, injector, read_faults)))
         })
         .boxed()
     }

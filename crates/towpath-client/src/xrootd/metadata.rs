@@ -98,6 +98,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_is_offline_only_with_the_flag() {
+        for (flags, residency) in [
+            (StatFlags::readable, Residency::Online),
+            (StatFlags::readable | StatFlags::cachersp, Residency::Online),
+            (StatFlags::readable | StatFlags::offline, Residency::Offline),
+        ] {
+            let stat = StatInfo { id: 1, size: 5, flags, mtime: 100, extended: None, node: None };
+            assert_eq!(of_stat(&stat).residency, residency, "{flags:?}");
+        }
+    }
+
+    #[test]
     fn checksum_answers() {
         let digest = digest(b"adler32 5c0ebe1f", Algorithm::Adler32).unwrap();
         assert_eq!(digest.to_string(), "5c0ebe1f");

@@ -12,7 +12,7 @@ use towpath_proto::{
         response::{DirlistEntry, DirlistWriter, LocationInfo, Locations},
     },
 };
-use towpath_store::{Capabilities, Entry, ListOptions, Printable, Residency, StorePath};
+use towpath_store::{Capabilities, Entry, ListOptions, Printable, StorePath};
 
 use super::{
     active_request::{ActiveRequest, FinalFrame, ServeResult},
@@ -44,7 +44,7 @@ pub(super) async fn dirlist(active_request: &ActiveRequest, request: &Dirlist) -
         let batch = batch?;
         let _memory = active_request.session.memory_to_answer(frames.len() + batch.len() * ENTRY_BYTES).await;
         for entry in batch {
-            if request.options.contains(DirlistOptions::online) && entry.metadata.residency == Residency::Offline {
+            if request.options.contains(DirlistOptions::online) && entry.metadata.residency.is_offline() {
                 continue;
             }
             let line = line(&can, &identity, &path, entry, algorithm, request.wants_node);

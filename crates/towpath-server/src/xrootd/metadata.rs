@@ -10,7 +10,7 @@ use towpath_proto::{
         response::{EntryChecksum, NodeInfo, StatExtended, StatInfo, StatxReply, VfsInfo},
     },
 };
-use towpath_store::{Capabilities, DirectoryId, Fault, FileKind, Metadata, Residency, StorePath};
+use towpath_store::{Capabilities, DirectoryId, Fault, FileKind, Metadata, StorePath};
 
 use super::{
     active_request::{ActiveRequest, ErrorResponse, ServeResult},
@@ -66,7 +66,7 @@ fn flags(can: &Capabilities, identity: &Identity, path: &StorePath, found: &Meta
     for (flag, holds) in [
         (StatFlags::readable, has_mode(0o444) && identity.may(read, path)),
         (StatFlags::writable, has_mode(0o222) && is_changeable(can, found) && identity.may(write, path)),
-        (StatFlags::offline, found.residency == Residency::Offline),
+        (StatFlags::offline, found.residency.is_offline()),
     ] {
         if holds {
             flags |= flag;
@@ -144,7 +144,7 @@ fn kind_flags(found: &Metadata) -> StatFlags {
         FileKind::File => StatFlags::NONE,
         FileKind::Other => StatFlags::other,
     };
-    if found.residency == Residency::Offline { kind | StatFlags::offline } else { kind }
+    if found.residency.is_offline() { kind | StatFlags::offline } else { kind }
 }
 
 /// Handles `statx`: one byte per path. A missing path fails the request, as with the reference server.

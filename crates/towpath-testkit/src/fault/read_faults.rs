@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use towpath_proto::checksum::Digests;
-use towpath_store::Metadata;
+use towpath_store::{FileKind, Metadata, Residency};
 
 /// The lies of a store to readers; none by default.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +14,8 @@ pub struct ReadFaults {
     pub digests: DigestAvailability,
     /// The reported size of files.
     pub size: Option<u64>,
+    /// The reported residency of files; also in listings.
+    pub residency: Option<Residency>,
 }
 
 /// When a store returns digests.
@@ -40,6 +42,14 @@ impl ReadFaults {
             metadata.digests = Digests::default();
         }
         metadata.size = self.size.unwrap_or(metadata.size);
+        self.with_residency(metadata)
+    }
+
+    /// Returns the metadata with the reported residency.
+    pub(super) fn with_residency(&self, mut metadata: Metadata) -> Metadata {
+        if metadata.kind == FileKind::File {
+            metadata.residency = self.residency.unwrap_or(metadata.residency);
+        }
         metadata
     }
 

@@ -133,7 +133,7 @@ async fn a_lead_that_lies_is_left_out() {
     for (digests, wrong) in
         [(DigestAvailability::Known, PLACES[0].clone()), (DigestAvailability::OnRequest, PLACES[2].clone())]
     {
-        let liar = lying(&store, ReadFaults { wrong: wrong.clone(), digests, size: None });
+        let liar = lying(&store, ReadFaults { wrong: wrong.clone(), digests, ..ReadFaults::default() });
         let replicas = of(&[liar, lying(&store, silent())], FileProperties::default());
         let (arrived, copied) = arrived(&replicas).await.unwrap();
         assert!(arrived == data && !copied.verified.is_empty(), "{wrong:?}");
@@ -367,7 +367,7 @@ proptest! {
                 let digests = [DigestAvailability::Known, DigestAvailability::OnRequest, DigestAvailability::Nothing][usize::from(told)];
                 let longest_delay = std::time::Duration::from_millis(100);
                 let faults = Faults { seed: first, crash_after, delays_per_mille, longest_delay, ..Faults::default() };
-                let lies = ReadFaults { wrong: wrong.clone(), digests, size: None };
+                let lies = ReadFaults { wrong: wrong.clone(), digests, ..ReadFaults::default() };
                 stores.push(FaultStore::new(Arc::clone(&inner[seed]), faults).with_read_faults(lies));
                 let mut given = contents[seed].to_vec();
                 wrong.for_each(|at| given[at as usize] ^= 1);

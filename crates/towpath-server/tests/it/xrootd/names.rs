@@ -9,8 +9,11 @@ use towpath_proto::xrootd::{
     response::{Body as _, DirlistParser, OpenReply, StatInfo, VfsInfo},
 };
 use towpath_server::config::{AnonymousRule, Right};
-use towpath_store::{Caller, Store, local::LocalStore, memory::MemoryStore};
-use towpath_testkit::limited_store::LimitedStore;
+use towpath_store::{Caller, Residency, Store, local::LocalStore, memory::MemoryStore};
+use towpath_testkit::{
+    fault::{FaultStore, Faults, ReadFaults},
+    limited_store::LimitedStore,
+};
 
 use super::peer::{Peer, Site, XrootdResponse, open_request, path};
 
@@ -96,6 +99,30 @@ async fn what_stat_tells() {
     assert_eq!(peer.ask(stat("/none")).await.code(), ErrorCode::NotFound);
     let vfs = Stat { options: StatOptions::vfs, ..stat("/") };
     assert_eq!(VfsInfo::decode(peer.ask(vfs).await.ok()).unwrap().rw_nodes, 1);
+}
+
+#[tokio::test]
+async fn only_files_that_wait_for_a_recall_are_offline() {
+    for (residency, is_offline) in [
+        (Residency::Online, false),
+        (Residency::Partial { present_bytes: 0 }, false),
+        (Residency::Partial { present_bytes: 3 }, false),
+        (Residency::Offline, true),
+    ] {
+        let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
+        let reported = ReadFaults { residency: Some(residency), ..ReadFaults::default() };
+        let site = Site::of(Arc::new(store.with_read_faults(reported)));
+        site.put("/d/f", b"12345").await;
+        let mut peer = Peer::logged_in(&site).await;
+        let found = StatInfo::decode(peer.ask(stat("/d/f")).await.ok()).unwrap();
+        assert_eq!((found.size, found.flags.contains(StatFlags::offline)), (5, is_offline), "{residency:?}");
+        let flags = peer.ask(Statx { list: "/d/f".into() }).await.ok();
+        assert_eq!(flags[0], if is_offline { 0x08 } else { 0 }, "{residency:?}");
+        assert_eq!(list(&mut peer, "/d", DirlistOptions::online).await.is_empty(), is_offline, "{residency:?}");
+        let entries = list(&mut peer, "/d", DirlistOptions::dstat).await;
+        let flags = entries[0].stat.as_ref().unwrap().flags;
+        assert_eq!(flags.contains(StatFlags::offline), is_offline, "{residency:?}");
+    }
 }
 
 #[tokio::test]
