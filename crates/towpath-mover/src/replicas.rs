@@ -194,7 +194,8 @@ impl Store for Replicas {
     }
 
     async fn open(&self, _caller: &Caller, _path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        Ok(Arc::new(self.start(options).await?))
+        // The metadata of one source do not identify the version at another.
+        Ok(Arc::new(self.start(OpenOptions { known: None, ..options }).await?))
     }
 
     async fn create(

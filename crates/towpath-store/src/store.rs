@@ -301,6 +301,22 @@ pub struct OpenOptions {
     /// Reads return the current content of the file instead of the opened version: they reach appended data, and do
     /// not fail with `Changed`. Ignored by stores without support.
     pub follows: bool,
+    /// The metadata of the file, as this store returned them for this path a moment ago (from a stat, or from a
+    /// listing with [`ListOptions::metadata`]). A remote store then does not request them again. The handle is pinned
+    /// to the version that they describe; any other fails with `Changed`, at the latest when the file is read.
+    pub known: Option<Metadata>,
+}
+
+impl OpenOptions {
+    /// Returns whether a file with the metadata `found` is the required version.
+    pub fn accept(&self, found: &Metadata) -> bool {
+        let is_known = |known: &Metadata| match &known.version {
+            Some(_) => known.version == found.version,
+            None => known.size == found.size && known.mtime_ns.is_none_or(|time| found.mtime_ns == Some(time)),
+        };
+        let is_required = self.version.is_none() || self.version == found.version;
+        is_required && self.known.as_ref().is_none_or(is_known)
+    }
 }
 
 /// The treatment of an existing file.
@@ -546,5 +562,35 @@ impl Capabilities {
         }
         let fault = if self.is_read_only() { Fault::ReadOnly } else { Fault::Unsupported };
         Err(Error::new(fault, format!("this store cannot {operation}")).at(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FileKind;
+
+    #[test]
+    fn known_metadata_identify_a_version_by_its_tag_or_else_by_size_and_time() {
+        let metadata = |size, mtime_ns, tag: Option<&str>| Metadata {
+            mtime_ns,
+            version: tag.and_then(VersionTag::new),
+            ..Metadata::new(FileKind::File, size)
+        };
+        let found = metadata(5, Some(7), Some("a"));
+        for (known, is_accepted) in [
+            (metadata(5, Some(7), Some("a")), true),
+            (metadata(5, Some(7), Some("b")), false),
+            (metadata(5, Some(7), None), true),
+            (metadata(5, None, None), true),
+            (metadata(6, None, None), false),
+            (metadata(5, Some(8), None), false),
+        ] {
+            let options = OpenOptions { known: Some(known.clone()), ..OpenOptions::default() };
+            assert_eq!(options.accept(&found), is_accepted, "{known:?}");
+            let other = OpenOptions { version: VersionTag::new("b"), ..options };
+            assert!(!other.accept(&found));
+        }
+        assert!(OpenOptions::default().accept(&found));
     }
 }

@@ -85,7 +85,7 @@ checks! {
         metadata: a_file_is_described a_directory_is_described errors_name_their_path;
         reading: every_range_is_what_was_written_there reads_are_short_only_at_the_end an_empty_file_is_read
             read_into_appends read_now_appends_or_leaves_the_buffer many_tasks_read_at_once
-            a_dropped_read_leaves_the_handle_usable a_directory_is_not_opened the_local_file_has_the_content
+            a_dropped_read_leaves_the_handle_usable a_file_is_read_with_known_metadata a_directory_is_not_opened the_local_file_has_the_content
             announced_ranges_can_be_read_when_they_are_ready a_withdrawn_announcement_leaves_the_handle_usable
             a_vector_read_answers_each_range_once a_range_past_the_end_fails_alone a_vector_of_thousands_is_read
             ranges_of_a_vector_may_overlap;
@@ -106,6 +106,7 @@ checks! {
     |can| can.create && can.remove => {
         metadata: the_version_changes_with_the_content;
         reading: a_replaced_file_is_never_mixed only_the_version_asked_for_is_opened
+            a_file_is_not_read_with_outdated_metadata
             the_local_file_is_the_version_that_was_opened;
         uploading: a_failed_commit_leaves_the_old_file of_two_commits_the_later_wins;
         naming: files_are_removed directories_are_removed;

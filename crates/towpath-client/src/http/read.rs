@@ -99,6 +99,29 @@ impl RemoteFile {
         }
     }
 
+    /// Pins metadata that the caller received from this site a moment ago, so that they are not requested again. Those
+    /// of an empty file only add a required version: a server may report the size 0 for other files too.
+    ///
+    /// # Errors
+    /// `Changed` if they are not of the required version, `IsDirectory`, `NotRegular`.
+    pub(super) fn pin_known(&mut self, known: Metadata) -> Result<()> {
+        expect_file(&known)?;
+        if self.wanted.is_some() && known.version.is_some() && self.wanted != known.version {
+            return Err(changed());
+        }
+        let version = Version::of_metadata(&known);
+        if known.size == 0 {
+            self.wanted = self.wanted.take().or(known.version);
+            return Ok(());
+        }
+        let is_versioned = version.is_some();
+        self.settle(known.clone(), version)?;
+        if !is_versioned {
+            let _ = self.completed.set(known);
+        }
+        Ok(())
+    }
+
     /// Returns the pinned metadata; requests them if there are none yet.
     pub(super) async fn pin(&self) -> Result<&PinnedMetadata> {
         if let Some(pinned) = self.pinned.get() {
@@ -115,11 +138,7 @@ impl RemoteFile {
 
     async fn pin_by_stat(&self) -> Result<&PinnedMetadata> {
         let mut metadata = stat::stat(&self.site, &self.caller, &self.path, &self.target).await?;
-        match metadata.kind {
-            FileKind::File => {}
-            FileKind::Directory => return Err(is_directory()),
-            FileKind::Other => return Err(Error::new(Fault::NotRegular, "it is not a regular file")),
-        }
+        expect_file(&metadata)?;
         if metadata.size == 0 {
             metadata = stat::unless_empty(metadata, &self.site, &self.caller, &self.target).await?;
         }
@@ -563,8 +582,13 @@ pub(super) fn changed() -> Error {
     Error::new(Fault::Changed, "the file changed since it was opened").blamed_on(Blame::Storage)
 }
 
-fn is_directory() -> Error {
-    Error::new(Fault::IsDirectory, "it is a directory")
+/// Returns an error for metadata of anything but a regular file.
+fn expect_file(metadata: &Metadata) -> Result<()> {
+    match metadata.kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Error::new(Fault::IsDirectory, "it is a directory")),
+        FileKind::Other => Err(Error::new(Fault::NotRegular, "it is not a regular file")),
+    }
 }
 
 fn protocol(message: String) -> Error {

@@ -117,7 +117,11 @@ impl Store for HttpStore {
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         let (site, target) = (Arc::clone(&self.site), self.target(path));
-        Ok(Arc::new(RemoteFile::new(site, caller.clone(), path.clone(), target, options.version)))
+        let mut file = RemoteFile::new(site, caller.clone(), path.clone(), target, options.version);
+        if let Some(known) = options.known {
+            file.pin_known(known).map_err(|error| error.at(path))?;
+        }
+        Ok(Arc::new(file))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {

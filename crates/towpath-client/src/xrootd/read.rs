@@ -140,13 +140,19 @@ impl RemoteFile {
             found.digests.insert(digest);
         }
         let pinned = self.pinned.get_or_init(|| found.clone());
-        let wanted = self.options.version.as_ref().is_none_or(|wanted| found.version.as_ref() == Some(wanted));
-        if wanted && pinned.size == found.size && pinned.mtime_ns == found.mtime_ns {
+        if self.options.accept(&found) && pinned.size == found.size && pinned.mtime_ns == found.mtime_ns {
             self.version_check.start(clock::now());
             return Ok(pinned);
         }
         self.version_check.changed();
         Err(Failure::Fatal(self.changed()))
+    }
+
+    /// Returns the metadata that the caller knows, unless the response to the open may add a digest that the caller
+    /// wants.
+    fn known(&self) -> Option<&Metadata> {
+        let is_complete = |known: &&Metadata| !self.options.verifies_digests || !known.digests.is_empty();
+        self.options.known.as_ref().filter(is_complete)
     }
 
     fn changed(&self) -> Error {
@@ -357,8 +363,8 @@ impl RemoteFile {
 #[async_trait]
 impl ReadHandle for RemoteFile {
     async fn metadata(&self) -> Result<Metadata> {
-        if let Some(pinned) = self.pinned.get() {
-            return Ok(pinned.clone());
+        if let Some(metadata) = self.pinned.get().or_else(|| self.known()) {
+            return Ok(metadata.clone());
         }
         let mut retry_state = self.origin.retry_state(true);
         loop {

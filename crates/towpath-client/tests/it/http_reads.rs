@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use http::{Method, header};
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::{Blame, ByteRange, Caller, Fault, OpenOptions, Secret, VersionTag};
+use towpath_store::{Blame, ByteRange, Caller, Fault, FileKind, Metadata, OpenOptions, Secret, StorePath, VersionTag};
 
 use crate::{
     peer::content,
@@ -15,6 +15,8 @@ use crate::{
 };
 
 const SIZE: usize = 300_007;
+
+static PATH: LazyLock<StorePath> = LazyLock::new(|| path("/file"));
 
 fn data() -> Bytes {
     static DATA: LazyLock<Bytes> = LazyLock::new(|| content(SIZE).into());
@@ -113,6 +115,96 @@ async fn only_the_version_asked_for_is_read() {
     let file = server.store().open(&Caller::local(), &path("/file"), options).await.unwrap();
     assert_eq!(error(file.read(0, 10).await).fault(), Fault::Changed);
     assert_eq!(server.asked()[0].field("if-match"), "\"v1\"");
+}
+
+/// Returns the parts of `ranges` as a multipart response; `serve_file` sends the whole file instead.
+fn parts(ranges: &[ByteRange], etag: &str) -> Reply {
+    let mut body = Vec::new();
+    for ByteRange { offset, length } in ranges {
+        let (first, end) = (*offset as usize, *offset as usize + length);
+        body.extend(format!("--sep\r\ncontent-range: bytes {first}-{}/{SIZE}\r\n\r\n", end - 1).bytes());
+        body.extend(&data()[first..end]);
+        body.extend(b"\r\n");
+    }
+    body.extend(b"--sep--\r\n");
+    reply(206).with("etag", etag).with("content-type", "multipart/byteranges; boundary=sep").body(body)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_known_metadata_a_vector_costs_one_round_trip() {
+    let ranges: Vec<_> = (0..10).map(|n| ByteRange { offset: n * 20_000, length: 10 }).collect();
+    let sent = ranges.clone();
+    let server = serve(move |_, _| parts(&sent, "\"v1\""));
+    let store = server.store();
+    let known = store.stat(&Caller::local(), &path("/file")).await.unwrap();
+    for (options, requests) in
+        [(OpenOptions::default(), 2), (OpenOptions { known: Some(known.clone()), ..OpenOptions::default() }, 1)]
+    {
+        let before = server.methods().len();
+        let file = store.open(&Caller::local(), &path("/file"), options).await.unwrap();
+        for (index, result) in file.read_vector(ranges.clone()).collect::<Vec<_>>().await {
+            let at = ranges[index].offset as usize;
+            assert_eq!(result.unwrap(), data()[at..at + 10]);
+        }
+        assert_eq!(server.methods()[before..].len(), requests, "{:?}", server.methods());
+    }
+    let last = server.asked().pop().unwrap();
+    assert_eq!((&last.method, last.field("if-match")), (&Method::GET, "\"v1\""));
+    let before_metadata = server.methods().len();
+    let options = OpenOptions { known: Some(known.clone()), ..OpenOptions::default() };
+    let file = store.open(&Caller::local(), &path("/file"), options).await.unwrap();
+    assert_eq!(file.metadata().await.unwrap(), known);
+    assert_eq!(server.methods().len(), before_metadata, "known metadata are not requested");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_version_than_the_known_one_is_not_read() {
+    // With a condition that the server checks, and with one that it ignores.
+    for ignores_condition in [false, true] {
+        let ranges = [ByteRange { offset: 0, length: 10 }, ByteRange { offset: 100_000, length: 10 }];
+        let server = serve(move |asked, _| match ignores_condition {
+            _ if !asked.field("range").contains(',') && ignores_condition => {
+                let condition = header::IF_MATCH;
+                let headers = asked.headers.iter().filter(|(name, _)| **name != condition);
+                let headers = headers.map(|(name, value)| (name.clone(), value.clone())).collect();
+                serve_file(&ReceivedRequest { headers, ..asked.clone() }, &data(), "\"v2\"")
+            }
+            true => parts(&ranges, "\"v2\""),
+            false => serve_file(asked, &data(), "\"v2\""),
+        });
+        let store = server.store();
+        let known = known_v1();
+        let options = OpenOptions { known: Some(known.clone()), ..OpenOptions::default() };
+        let open = async || store.open(&Caller::local(), &PATH, options.clone()).await;
+        assert_eq!(error(open().await.unwrap().read(0, 10).await).fault(), Fault::Changed);
+        assert_eq!(server.asked()[0].field("if-match"), "\"v1\"");
+        for (_, result) in open().await.unwrap().read_vector(ranges.to_vec()).collect::<Vec<_>>().await {
+            assert_eq!(error(result).fault(), Fault::Changed);
+        }
+        // The size alone differs: the server has no tags.
+        let smaller = serve(|_, _| reply(206).with("content-range", "bytes 0-9/5000").body(data().slice(..10)));
+        let options = OpenOptions { known: Some(Metadata { version: None, ..known }), ..OpenOptions::default() };
+        let file = smaller.store().open(&Caller::local(), &PATH, options.clone()).await.unwrap();
+        assert_eq!(error(file.read(0, 10).await).fault(), Fault::Changed);
+        let contradiction = OpenOptions { version: VersionTag::new("v2"), known: Some(known_v1()), ..options };
+        assert_eq!(error(store.open(&Caller::local(), &PATH, contradiction).await).fault(), Fault::Changed);
+    }
+}
+
+/// A size of 0 may be wrong: the file is read nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_known_size_of_zero_is_not_relied_on() {
+    let server = serve(|asked, _| serve_file(asked, &data(), "\"v1\""));
+    let known = Metadata { size: 0, ..known_v1() };
+    let options = OpenOptions { known: Some(known), ..OpenOptions::default() };
+    let file = server.store().open(&Caller::local(), &PATH, options).await.unwrap();
+    assert_eq!(file.read(0, 10).await.unwrap(), data()[..10]);
+    assert_eq!(server.asked()[0].field("if-match"), "\"v1\"");
+}
+
+/// Returns metadata of the version `v1`.
+fn known_v1() -> Metadata {
+    Metadata { version: VersionTag::new("v1"), ..Metadata::new(FileKind::File, SIZE as u64) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -88,6 +88,27 @@ async fn an_upload_with_another_digest_than_promised_leaves_the_old_file() {
     assert_eq!(file.read(0, 10).await.unwrap(), "old");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn known_metadata_are_not_requested() {
+    let served = FaultStore::new(Arc::new(MemoryStore::new(1 << 20)), Faults::default());
+    let store = store_at("root", serve_store(Arc::new(served.clone()), |_| ()), options());
+    let upload = store.create(&caller(), &path("/f"), CreateOptions::default()).await.unwrap();
+    upload.write(0, "hello".into()).await.unwrap();
+    upload.commit(Expectation::default()).await.unwrap();
+    let known = store.stat(&caller(), &path("/f")).await.unwrap();
+    let before = served.calls();
+    let with_known = OpenOptions { known: Some(known.clone()), ..OpenOptions::default() };
+    let file = store.open(&caller(), &path("/f"), with_known.clone()).await.unwrap();
+    assert_eq!(file.metadata().await.unwrap(), known);
+    assert_eq!(served.calls(), before);
+    assert_eq!(file.read(0, 10).await.unwrap(), "hello");
+    assert!(served.calls() > before);
+    // The digest comes with the open.
+    let verifying = OpenOptions { verifies_digests: true, ..with_known };
+    let file = store.open(&caller(), &path("/f"), verifying).await.unwrap();
+    assert!(!file.metadata().await.unwrap().digests.is_empty());
+}
+
 /// After some seconds the server announces that the response will follow unsolicited.
 #[tokio::test]
 async fn a_checksum_that_takes_long_is_waited_for() {

@@ -107,7 +107,7 @@ impl LocalFile {
         status: &Stat,
         in_memory: bool,
     ) -> Result<Self> {
-        if options.version.is_some() && options.version != metadata.version {
+        if !options.accept(&metadata) {
             return Err(Error::new(Fault::Changed, "the file no longer has the requested version"));
         }
         let (opened, is_sparse) = (Stamp::of(status), inode::is_sparse(status));

@@ -28,7 +28,7 @@ impl MemoryFile {
             inode.expect_file()?;
             inode.metadata()
         };
-        if options.version.is_some() && options.version != metadata.version {
+        if !options.accept(&metadata) {
             return Err(Error::new(Fault::Changed, "the file no longer has the requested version"));
         }
         Ok(Self { inode: Arc::clone(inode), path: path.clone(), metadata })

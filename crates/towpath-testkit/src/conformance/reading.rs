@@ -3,7 +3,7 @@
 use std::{os::unix::fs::FileExt as _, sync::Arc};
 
 use futures::future::join_all;
-use towpath_store::{ByteRange, Fault, OpenOptions, ReadBuffer, ReadHandle, Result};
+use towpath_store::{ByteRange, Fault, ListOptions, OpenOptions, ReadBuffer, ReadHandle, Result};
 
 use super::test_context::{TestContext, ok};
 use crate::{pattern::Pattern, random::Random};
@@ -130,6 +130,42 @@ pub(super) async fn only_the_version_asked_for_is_opened(context: TestContext) {
     ok(context.open_version(&path, options.clone()).await);
     context.overwrite(&path, "another").await;
     context.expect(Fault::Changed, context.open_version(&path, options).await);
+}
+
+pub(super) async fn a_file_is_read_with_known_metadata(context: TestContext) {
+    let (path, pattern) = context.put_pattern("file", SIZE).await;
+    let listed = ok(context.list(&context.directory, ListOptions { metadata: true, digests: true }).await);
+    for known in [ok(context.stat(&path).await), listed[0].metadata.clone()] {
+        let options = OpenOptions { known: Some(known.clone()), ..OpenOptions::default() };
+        let file = ok(context.store.open(&context.caller, &path, options.clone()).await);
+        check_vector(&context, &file, pattern, &[(0, 10), (SIZE as u64 - 5, 5), (1000, 2000)].map(range)).await;
+        let file = ok(context.store.open(&context.caller, &path, options).await);
+        let metadata = ok(file.metadata().await);
+        assert_eq!((metadata.kind, metadata.size, metadata.mtime_s()), (known.kind, known.size, known.mtime_s()));
+        let last = ok(file.read(SIZE as u64 - 100, 1000).await);
+        assert_eq!(last.len(), 100);
+        pattern.check(SIZE as u64 - 100, &last);
+    }
+    let empty = context.put("empty", "").await;
+    let options = OpenOptions { known: Some(ok(context.stat(&empty).await)), ..OpenOptions::default() };
+    let file = ok(context.store.open(&context.caller, &empty, options).await);
+    assert_eq!(ok(file.read(0, 10).await).len(), 0);
+}
+
+pub(super) async fn a_file_is_not_read_with_outdated_metadata(context: TestContext) {
+    let path = context.put("file", "one").await;
+    let known = ok(context.stat(&path).await);
+    context.overwrite(&path, "another").await;
+    let options = OpenOptions { known: Some(known), ..OpenOptions::default() };
+    match context.store.open(&context.caller, &path, options).await {
+        Ok(file) => {
+            context.expect(Fault::Changed, file.read(0, 3).await);
+            for result in context.vector(&file, &[range((0, 1)), range((2, 1))]).await {
+                context.expect(Fault::Changed, result);
+            }
+        }
+        Err(error) => context.expect::<()>(Fault::Changed, Err(error)),
+    }
 }
 
 pub(super) async fn a_directory_is_not_opened(context: TestContext) {

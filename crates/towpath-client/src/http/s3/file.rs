@@ -32,8 +32,13 @@ impl ObjectFile {
     /// Fails if the path cannot be a key.
     pub(super) fn new(bucket: Bucket, caller: Caller, path: StorePath, options: OpenOptions) -> Result<Self> {
         let target = bucket.target(key_of(&path)?, "");
-        let file = RemoteFile::new(Arc::clone(&bucket.site), caller.clone(), path.clone(), target, options.version);
-        Ok(Self { file, bucket, caller, path, wants_digests: options.verifies_digests, head: OnceCell::new() })
+        let mut file = RemoteFile::new(Arc::clone(&bucket.site), caller.clone(), path.clone(), target, options.version);
+        let has_digests = options.known.as_ref().is_some_and(|known| !known.digests.is_empty());
+        if let Some(known) = options.known {
+            file.pin_known(known).map_err(|error| error.at(&path))?;
+        }
+        let wants_digests = options.verifies_digests && !has_digests;
+        Ok(Self { file, bucket, caller, path, wants_digests, head: OnceCell::new() })
     }
 
     /// Explains the error of a missing key: there may be a directory with this name.
