@@ -2,7 +2,7 @@
 
 use futures::try_join;
 use towpath_proto::checksum::Agreement;
-use towpath_store::{Fault, FileKind, Metadata, Result, sys::clock};
+use towpath_store::{Fault, FileKind, Metadata, Result, is_settled, sys::clock};
 
 use crate::{
     Job, SkipPolicy,
@@ -23,10 +23,6 @@ pub(crate) async fn is_skipped(job: &Job, policy: SkipPolicy) -> Result<bool> {
     })
 }
 
-/// Minimum age in nanoseconds of a modification time that identifies a file: the clocks of file systems and protocols
-/// are coarse, so that files of the same moment may have the same time.
-const MIN_AGE_NS: i64 = 2_000_000_000;
-
 /// Returns whether a digest, or the time that the destination preserves, shows that the destination has a copy of the
 /// file.
 pub(crate) async fn is_same(job: &Job) -> Result<bool> {
@@ -35,8 +31,9 @@ pub(crate) async fn is_same(job: &Job) -> Result<bool> {
     if source.kind != FileKind::File || (found.kind, found.size) != (FileKind::File, source.size) {
         return Ok(false);
     }
-    let newest_ns = clock::unix_ns().saturating_sub(MIN_AGE_NS);
-    let is_old = |(ours, _): &(i64, i64)| *ours < newest_ns;
+    // The clocks of file systems and protocols are coarse, so that files of the same moment may have the same time.
+    let now_ns = clock::unix_ns();
+    let is_old = |(ours, _): &(i64, i64)| is_settled(*ours, now_ns);
     let times = source.mtime_ns.zip(found.mtime_ns).filter(|_| to.store.capabilities().set_mtime).filter(is_old);
     Ok(match source.digests.compare(&found.digests) {
         Agreement::Same => true,

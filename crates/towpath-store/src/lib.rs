@@ -29,7 +29,7 @@ pub use attribute::{MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES};
 pub use caller::{Caller, Secret};
 pub use combined::{CombinedStore, nested_pair};
 pub use error::{Blame, Description, Error, Fault, Kind, Result, gone, os_message};
-pub use metadata::{DirectoryId, FileKind, Metadata, Residency, Space, VersionTag};
+pub use metadata::{DirectoryId, FileKind, Metadata, Residency, Space, VersionTag, is_settled};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, is_obeyed};
 pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use retry::Backoff;

@@ -1,6 +1,11 @@
 //! Metadata of files and directories.
 
-use std::{fmt, num::NonZeroU64, sync::Arc};
+use std::{
+    fmt,
+    hash::{Hash, Hasher as HashState},
+    num::NonZeroU64,
+    sync::Arc,
+};
 
 use towpath_proto::checksum::{Algorithm, Digests, Hasher};
 
@@ -55,8 +60,30 @@ impl Residency {
 
 /// A tag that changes whenever the content of a file may have changed; equal tags mean equal content. Its text is
 /// opaque, printable ASCII without quotes, of at most 64 bytes, so that it can be a strong entity tag of HTTP.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct VersionTag(Arc<str>);
+///
+/// A weak tag is made of a modification time in whole seconds: a file that changes twice within a second may keep it. It
+/// counts only if the modification time is at least 2 s before the time of the request that returned it
+/// ([`Metadata::identifies_content`]). Weakness is neither compared nor part of the text: a tag created from a kept text
+/// is strong.
+#[derive(Clone)]
+pub struct VersionTag {
+    text: Arc<str>,
+    is_weak: bool,
+}
+
+impl PartialEq for VersionTag {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for VersionTag {}
+
+impl Hash for VersionTag {
+    fn hash<H: HashState>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
 
 impl VersionTag {
     /// Maximum length of a tag in bytes.
@@ -66,7 +93,7 @@ impl VersionTag {
     pub fn new(text: &str) -> Option<Self> {
         let fits = (1..=Self::MAX_BYTES).contains(&text.len());
         let plain = text.bytes().all(|b| (0x21..0x7f).contains(&b) && b != b'"');
-        (fits && plain).then(|| Self(text.into()))
+        (fits && plain).then(|| Self { text: text.into(), is_weak: false })
     }
 
     /// Creates a tag of `prefix` and three hexadecimal numbers, `a-b-c`; `None` if the prefix is not a valid tag or
@@ -98,15 +125,26 @@ impl VersionTag {
         Self::new(std::str::from_utf8(text.get(start..)?).ok()?)
     }
 
+    /// Returns the tag marked as weak.
+    #[must_use]
+    pub fn into_weak(self) -> Self {
+        Self { is_weak: true, ..self }
+    }
+
+    /// Returns whether the tag is weak.
+    pub fn is_weak(&self) -> bool {
+        self.is_weak
+    }
+
     /// Returns the text of the tag.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
 impl fmt::Debug for VersionTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -207,10 +245,30 @@ impl Metadata {
         self.kind == FileKind::Directory
     }
 
+    /// Returns whether the version identifies the content: another content has another tag. `requested_ns` is the time
+    /// before the request that returned these metadata, in nanoseconds since the Unix epoch.
+    pub fn identifies_content(&self, requested_ns: i64) -> bool {
+        match &self.version {
+            Some(tag) if tag.is_weak() => self.mtime_ns.is_some_and(|mtime_ns| is_settled(mtime_ns, requested_ns)),
+            version => version.is_some(),
+        }
+    }
+
     /// Returns the last change of the content in whole seconds since the Unix epoch, rounded down; 0 if unknown.
     pub fn mtime_s(&self) -> i64 {
         self.mtime_ns.unwrap_or(0).div_euclid(1_000_000_000)
     }
+}
+
+/// Minimum age in nanoseconds of a modification time in whole seconds that no later change can get: the second itself,
+/// and one for clock skew. The clock of a file system may lag by ten milliseconds, that of a file server by more.
+const SETTLED_NS: i64 = 2_000_000_000;
+
+/// Returns whether any change after `now_ns` is certain to give a file another time than `time_ns`, even in whole
+/// seconds. A file changed just before, or in the future, could change again with the same time. Both are in
+/// nanoseconds since the Unix epoch.
+pub fn is_settled(time_ns: i64, now_ns: i64) -> bool {
+    now_ns.saturating_sub(time_ns) >= SETTLED_NS
 }
 
 /// Space of a store in bytes.
@@ -224,6 +282,8 @@ pub struct Space {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -235,6 +295,27 @@ mod tests {
             assert!(other != id && other.may_share_machine(id), "{other:?}");
         }
         assert!(!DirectoryId::new(b"other", 1, 2).may_share_machine(id));
+    }
+
+    #[test]
+    fn a_weak_tag_counts_once_its_time_has_settled() {
+        let tag = VersionTag::new("tag").unwrap();
+        let weak = tag.clone().into_weak();
+        assert!(weak.is_weak() && !tag.is_weak());
+        assert_eq!((&weak, weak.as_str(), format!("{weak:?}")), (&tag, "tag", "tag".to_owned()));
+        assert_eq!(HashSet::from([tag.clone(), weak.clone()]).len(), 1);
+        let now = 1_700_000_000_000_000_000;
+        let with = |version: Option<&VersionTag>, mtime_ns| Metadata {
+            version: version.cloned(),
+            mtime_ns,
+            ..Metadata::new(FileKind::File, 1)
+        };
+        for (age_ns, counts) in [(2_000_000_000, true), (1_999_999_999, false), (0, false), (-1_000_000_000, false)] {
+            assert_eq!(with(Some(&weak), Some(now - age_ns)).identifies_content(now), counts, "{age_ns}");
+            assert!(with(Some(&tag), Some(now - age_ns)).identifies_content(now));
+        }
+        assert!(!with(Some(&weak), None).identifies_content(now));
+        assert!(!with(None, Some(0)).identifies_content(now));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Version {
             return Some(Self { tag, condition: Some(Condition::Match(etag.to_string())), dated, weak: None });
         }
         let condition = modified_s.map(|modified_s| Condition::UnmodifiedSince(date::format(modified_s)));
-        let weak = etag.and_then(|etag| VersionTag::new(etag.opaque()));
+        let weak = etag.and_then(|etag| VersionTag::new(etag.opaque())).map(VersionTag::into_weak);
         Some(Self { tag: dated.clone()?, condition, dated, weak })
     }
 
@@ -86,9 +86,9 @@ impl Version {
     }
 }
 
-/// Returns the tag for size and date.
+/// Returns the tag for size and date, which is weak.
 fn dated(size: u64, modified_s: i64) -> Option<VersionTag> {
-    VersionTag::new(&format!("{OWN_TAG}{size:x}.{modified_s:x}"))
+    VersionTag::new(&format!("{OWN_TAG}{size:x}.{modified_s:x}")).map(VersionTag::into_weak)
 }
 
 /// Returns whether a tag consists of size and date: only these have a dot, and hashes have none.
@@ -185,8 +185,10 @@ mod tests {
         let strong = version(&[("etag", "\"v1\""), date]).unwrap();
         assert_eq!((strong.tag.as_str(), strong.condition.clone()), ("v1", Some(Condition::Match("\"v1\"".into()))));
         assert_eq!(Version::of_tag(&strong.tag).condition, strong.condition);
+        assert!(!strong.tag.is_weak());
         let weak = version(&[("etag", "W/\"v1\""), date]).unwrap();
         assert_eq!(weak.tag.as_str(), "~10.64");
+        assert!(weak.tag.is_weak() && weak.weak.as_ref().is_some_and(VersionTag::is_weak));
         assert_eq!(weak.condition, Some(Condition::UnmodifiedSince(date.1.into())));
         assert_eq!(Version::of_tag(&weak.tag).condition, None);
         assert_eq!(version(&[("etag", "W/\"v1\"")]), None);

@@ -38,9 +38,9 @@ pub(super) fn of_stat(stat: &StatInfo) -> Metadata {
     metadata
 }
 
-/// Returns the version of a file: the server's number of it, its size and its time in whole seconds.
+/// Returns the version of a file: the server's number of it, its size and its time in whole seconds. The tag is weak.
 fn version(stat: &StatInfo) -> Option<VersionTag> {
-    VersionTag::of_numbers("x", [stat.id, stat.size, stat.mtime as u64])
+    VersionTag::of_numbers("x", [stat.id, stat.size, stat.mtime as u64]).map(VersionTag::into_weak)
 }
 
 /// Returns the permission bits of the protocol.
@@ -98,14 +98,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_offline_only_with_the_flag() {
+    fn a_file_is_offline_only_with_the_flag_and_its_version_is_weak() {
         for (flags, residency) in [
             (StatFlags::readable, Residency::Online),
             (StatFlags::readable | StatFlags::cachersp, Residency::Online),
             (StatFlags::readable | StatFlags::offline, Residency::Offline),
         ] {
             let stat = StatInfo { id: 1, size: 5, flags, mtime: 100, extended: None, node: None };
-            assert_eq!(of_stat(&stat).residency, residency, "{flags:?}");
+            let metadata = of_stat(&stat);
+            assert_eq!(metadata.residency, residency, "{flags:?}");
+            let tag = metadata.version.unwrap();
+            assert!(tag.is_weak() && tag.as_str() == "x1-5-64", "{tag:?}");
         }
     }
 

@@ -3,17 +3,13 @@
 use std::iter;
 
 use towpath_proto::checksum::Digest;
-use towpath_store::{Metadata, ResumeKey, sys::clock};
+use towpath_store::{Metadata, ResumeKey, VersionTag, is_settled, sys::clock};
 
 use crate::{Job, replicas::Identity};
 
 /// Minimum size of a resumable file. Resuming a smaller one costs more than it saves: two additional files in the
 /// staging area, and a request over the network.
 pub(crate) const MIN_RESUMABLE_BYTES: u64 = 64 << 20;
-
-/// Minimum age in nanoseconds at which a modification time in whole seconds identifies a version: the second itself,
-/// and one for clock skew.
-const MIN_VERSION_AGE_NS: i64 = 2_000_000_000;
 
 /// How a later run finds the parts of an interrupted upload, and proves that they are of the same file.
 ///
@@ -59,9 +55,38 @@ impl Resume {
 }
 
 /// Returns whether the file may change without a new version, because its modification time has whole seconds and that
-/// second may not be over. XRootD and most entity tags of web servers have no finer time. A time in the future is
-/// ambiguous too.
+/// second may not be over. Tags of XRootD and many strong entity tags of web servers have no finer time. A time in the
+/// future is ambiguous too.
 fn is_ambiguous(metadata: &Metadata, now_ns: i64) -> bool {
     let is_whole = |mtime_ns: &i64| mtime_ns % 1_000_000_000 == 0;
-    metadata.mtime_ns.filter(is_whole).is_some_and(|mtime_ns| mtime_ns > now_ns.saturating_sub(MIN_VERSION_AGE_NS))
+    let is_weak = metadata.version.as_ref().is_some_and(VersionTag::is_weak);
+    let is_recent = metadata.mtime_ns.filter(is_whole).is_some_and(|mtime_ns| !is_settled(mtime_ns, now_ns));
+    is_recent || (is_weak && !metadata.identifies_content(now_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_store::FileKind;
+
+    use super::*;
+
+    #[test]
+    fn a_recent_time_in_whole_seconds_is_ambiguous() {
+        let now = 1_700_000_000_000_000_000;
+        let strong = VersionTag::new("tag");
+        let weak = strong.clone().map(VersionTag::into_weak);
+        for (version, mtime_ns, expected) in [
+            (&strong, Some(now - 2_000_000_000), false),
+            (&strong, Some(now - 1_000_000_000), true),
+            (&strong, Some(now - 1_000_000_001), false),
+            (&strong, Some(now + 1_000_000_000), true),
+            (&strong, None, false),
+            (&weak, Some(now - 2_000_000_000), false),
+            (&weak, Some(now - 1_000_000_000), true),
+            (&weak, None, true),
+        ] {
+            let metadata = Metadata { version: version.clone(), mtime_ns, ..Metadata::new(FileKind::File, 1) };
+            assert_eq!(is_ambiguous(&metadata, now), expected, "{mtime_ns:?}");
+        }
+    }
 }

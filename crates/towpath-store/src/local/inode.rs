@@ -19,10 +19,6 @@ use crate::{
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// Two seconds: the resolution of the time in XRootD's digest attribute, doubled for clock skew. The clock of a file
-/// system may lag by ten milliseconds, that of a file server by more.
-const SETTLED_NS: i64 = 2 * NS_PER_S;
-
 /// An open inode, possibly only with `O_PATH`, and its status when it was opened.
 #[derive(Debug)]
 pub(super) struct Inode<Fd = OwnedFd> {
@@ -233,7 +229,7 @@ pub(super) fn ctime_ns(status: &Stat) -> i64 {
 /// Returns whether any later change is certain to give the file another time than `time_ns`, even in whole seconds. A
 /// file changed just now, or in the future, could change again with the same time.
 pub(super) fn is_settled(time_ns: i64) -> bool {
-    clock::unix_ns().saturating_sub(time_ns) >= SETTLED_NS
+    crate::is_settled(time_ns, clock::unix_ns())
 }
 
 fn exact_ns(seconds: i64, nanoseconds: u64) -> Option<i64> {
