@@ -6,7 +6,7 @@
 pub(crate) mod administration;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -48,6 +48,8 @@ const DIRECTORIES: u32 = 256;
 pub struct CacheOptions {
     /// Maximum number of concurrent calls that wait for the disk.
     pub disk_jobs: usize,
+    /// Maximum number of files that are kept open without a reader.
+    pub idle_files: usize,
     /// Maximum space of the entries in bytes; `None` if only the disk limits it.
     pub max_bytes: Option<u64>,
     /// Share of the disk in use, by the cache and by others, at which eviction begins.
@@ -58,7 +60,7 @@ pub struct CacheOptions {
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { disk_jobs: 64, max_bytes: None, high_watermark: 0.95, low_watermark: 0.90 }
+        Self { disk_jobs: 64, idle_files: 128, max_bytes: None, high_watermark: 0.95, low_watermark: 0.90 }
     }
 }
 
@@ -95,6 +97,8 @@ struct Inner {
     accounts: Arc<Accounts>,
     /// The entries that are open.
     entries: Mutex<HashMap<EntryName, Weak<Entry>>>,
+    /// The entries opened last, in order: kept open, so that they need not be verified again at each open.
+    recent: Mutex<VecDeque<Arc<Entry>>>,
 }
 
 /// State of a cache directory.
@@ -127,9 +131,9 @@ impl Cache {
     pub fn on(volume: Arc<dyn Volume>, options: CacheOptions) -> Result<Self> {
         let disk = CacheDisk::open(volume, options.disk_jobs);
         let disk = Arc::new(disk.map_err(|error| disk_error("opening the cache", &error))?);
-        let (pins, inventory, accounts, entries) =
-            (Pins::read(&disk)?, Arc::default(), Arc::default(), Mutex::default());
-        Ok(Self(Arc::new(Inner { disk, options, inventory, pins, accounts, entries })))
+        let (pins, inventory, accounts) = (Pins::read(&disk)?, Arc::default(), Arc::default());
+        let (entries, recent) = (Mutex::default(), Mutex::default());
+        Ok(Self(Arc::new(Inner { disk, options, inventory, pins, accounts, entries, recent })))
     }
 
     /// Returns an origin as seen through this cache.
@@ -149,6 +153,16 @@ impl Cache {
 
     pub(crate) fn accounts(&self) -> &Arc<Accounts> {
         &self.0.accounts
+    }
+
+    /// Returns the bytes of a version in the cache: exact for an open entry, else the space that it takes, at most its
+    /// size. Does not wait for the disk.
+    pub(crate) fn present_bytes(&self, version: &Version) -> u64 {
+        let name = version.name();
+        match self.entries().get(&name).and_then(Weak::upgrade) {
+            Some(entry) => entry.present_bytes(),
+            None => self.0.inventory.bytes_of(&name).min(version.size),
+        }
     }
 
     pub(crate) fn disk(&self) -> &CacheDisk {
@@ -178,7 +192,28 @@ impl Cache {
         };
         entry.open().await?;
         entry.slot.record_open();
+        self.keep_open(&entry);
         Ok(entry)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Entry>>> {
+        self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an entry open for a while after its last reader has left.
+    fn keep_open(&self, entry: &Arc<Entry>) {
+        let mut recent = self.recent();
+        match recent.iter().position(|other| Arc::ptr_eq(other, entry)) {
+            Some(index) => drop(recent.remove(index)),
+            None if recent.len() >= self.0.options.idle_files => drop(recent.pop_front()),
+            None => {}
+        }
+        recent.push_back(Arc::clone(entry));
+    }
+
+    /// No longer keeps an entry open.
+    fn let_close(&self, name: &EntryName) {
+        self.recent().retain(|entry| entry.slot.name != *name);
     }
 
     /// Walks over the entries, then keeps the space within its limits. Never returns.
@@ -315,6 +350,7 @@ impl Cache {
     async fn evict(&self, victim: &Victim) -> Result<Option<u64>> {
         let Victim { slot, segment } = victim;
         let name = slot.name;
+        self.let_close(&name);
         let open = self.entries().get(&name).and_then(Weak::upgrade);
         let entry = match open {
             Some(entry) => entry,
@@ -342,6 +378,7 @@ impl Cache {
 
     /// Removes a closed entry. Returns the freed bytes, or `None` if it is open.
     async fn remove_entry(&self, name: &EntryName) -> Result<Option<u64>> {
+        self.let_close(name);
         let (cache, name) = (self.clone(), *name);
         let bytes = self.0.inventory.slot(&name, 0, now_s()).bytes();
         let job = move || cache.remove_closed(&name).map_err(|error| disk_error("removing an entry", &error));

@@ -51,15 +51,9 @@ pub(crate) struct Entry {
     disk: Arc<CacheDisk>,
     inventory: Arc<Inventory>,
     pub(crate) slot: Arc<Slot>,
-    files: OnceCell<Files>,
+    /// The data file. The index is opened for each write, so that an open file takes one descriptor.
+    data: OnceCell<Arc<dyn VolumeFile>>,
     state: Mutex<State>,
-}
-
-/// The files of an entry.
-#[derive(Debug)]
-struct Files {
-    data: Arc<dyn VolumeFile>,
-    index: Arc<dyn VolumeFile>,
 }
 
 #[derive(Debug, Default)]
@@ -117,15 +111,15 @@ impl Entry {
         let codec = IndexCodec::new(disk.id, name);
         let slot = inventory.slot(&name, version.size, now_s());
         let (disk, inventory) = (Arc::clone(disk), Arc::clone(inventory));
-        Self { version, codec, disk, inventory, slot, files: OnceCell::new(), state: Mutex::default() }
+        Self { version, codec, disk, inventory, slot, data: OnceCell::new(), state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn files(&self) -> Result<&Files> {
-        self.files.get().ok_or_else(|| Error::new(Fault::Internal, "the entry of the cache is not open"))
+    fn data(&self) -> Result<&Arc<dyn VolumeFile>> {
+        self.data.get().ok_or_else(|| Error::new(Fault::Internal, "the entry of the cache is not open"))
     }
 
     /// Opens the files and reads the index, unless that was done.
@@ -138,11 +132,11 @@ impl Entry {
             let job = move || entry.load().map_err(|error| disk_error("opening a file of the cache", &error));
             self.disk.pool.run(job).await
         };
-        self.files.get_or_try_init(open).await.map(drop)
+        self.data.get_or_try_init(open).await.map(drop)
     }
 
     /// Opens the files; an index that is not one of this entry is started again.
-    fn load(&self) -> std::io::Result<Files> {
+    fn load(&self) -> std::io::Result<Arc<dyn VolumeFile>> {
         let [data_name, index_name] = ["data", "index"].map(|extension| file_name(&self.slot.name, extension));
         let volume: &dyn Volume = &*self.disk.volume;
         let data = volume.open_or_create(&data_name)?;
@@ -175,7 +169,7 @@ impl Entry {
         *self.state() = state;
         volume.touch(&index_name)?;
         self.inventory.set_bytes(&self.slot, volume.usage(&data_name)?.allocated_bytes);
-        Ok(Files { data, index })
+        Ok(data)
     }
 
     /// Returns `range` without what is beyond the end of the file.
@@ -255,43 +249,47 @@ impl Entry {
     pub(crate) async fn store(self: &Arc<Self>, arrived: Vec<(OpenFlight, Bytes)>) {
         let entry = Arc::clone(self);
         let job = move || {
-            arrived.into_iter().for_each(|(open, data)| entry.store_now(open, &data));
+            entry.store_now(arrived);
             Ok(())
         };
         // If the pool is shutting down, the flights were dropped with the job.
         let _ = self.disk.pool.run(job).await;
     }
 
-    fn store_now(&self, open: OpenFlight, data: &[u8]) {
-        let start = open.flight.range.start;
-        let intervals: Vec<Interval> = split_at_units(&open.flight.range)
-            .filter_map(|part| {
-                let bytes = data.get((part.start - start) as usize..(part.end - start) as usize)?;
-                Some(Interval { start: part.start, end: part.end, crc32c: crc32c(bytes) })
-            })
-            .collect();
-        let written = self.files().and_then(|files| {
-            let written = files.data.write_at(start, data);
-            written.map(|()| files).map_err(|error| disk_error("writing to the cache", &error))
-        });
-        match written {
-            Ok(files) => {
-                let now = clock::now();
-                let (records, at) = {
-                    let mut state = self.state();
-                    intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
-                    self.reserve_records(&mut state, intervals.into_iter().map(Record::Present))
-                };
-                self.inventory.add_bytes(&self.slot, data.len() as u64);
-                open.end(Outcome::Stored);
-                self.disk.record_success();
-                self.write_records(files, at, &records);
-            }
-            Err(error) => {
-                self.disk.record_failure(&error);
-                open.end(Outcome::NotStored);
+    fn store_now(&self, arrived: Vec<(OpenFlight, Bytes)>) {
+        let (mut stored, mut intervals) = (Vec::with_capacity(arrived.len()), Vec::new());
+        for (open, data) in arrived {
+            let start = open.flight.range.start;
+            let written = self.data().and_then(|file| {
+                file.write_at(start, &data).map_err(|error| disk_error("writing to the cache", &error))
+            });
+            match written {
+                Ok(()) => {
+                    intervals.extend(split_at_units(&open.flight.range).filter_map(|part| {
+                        let bytes = data.get((part.start - start) as usize..(part.end - start) as usize)?;
+                        Some(Interval { start: part.start, end: part.end, crc32c: crc32c(bytes) })
+                    }));
+                    stored.push(open);
+                }
+                Err(error) => {
+                    self.disk.record_failure(&error);
+                    open.end(Outcome::NotStored);
+                }
             }
         }
+        if stored.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        let (records, at) = {
+            let mut state = self.state();
+            intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
+            self.reserve_records(&mut state, intervals.iter().copied().map(Record::Present))
+        };
+        self.inventory.add_bytes(&self.slot, intervals.iter().map(Interval::length).sum());
+        stored.into_iter().for_each(|open| open.end(Outcome::Stored));
+        self.disk.record_success();
+        self.write_records(at, &records);
     }
 
     /// Frees the space of `range`, whole chunks, unless a part of it is leased or in flight. Returns the number of bytes
@@ -320,9 +318,8 @@ impl Entry {
         };
         let entry = Arc::clone(self);
         let job = move || {
-            let files = entry.files()?;
-            entry.write_records(files, at, &records);
-            let punched = files.data.punch_hole(range.start, range.end - range.start);
+            entry.write_records(at, &records);
+            let punched = entry.data()?.punch_hole(range.start, range.end - range.start);
             barrier.end(Outcome::Freed);
             punched.map_err(|error| disk_error("freeing space of the cache", &error))
         };
@@ -341,8 +338,9 @@ impl Entry {
     }
 
     /// Writes records. Without them the bytes are absent after a restart, so a failure is only reported.
-    fn write_records(&self, files: &Files, at: u64, records: &[u8]) {
-        if let Err(error) = files.index.write_at(at, records) {
+    fn write_records(&self, at: u64, records: &[u8]) {
+        let index = self.disk.volume.open(&file_name(&self.slot.name, "index"));
+        if let Err(error) = index.and_then(|index| index.write_at(at, records)) {
             self.disk.record_failure(&disk_error("writing to an index of the cache", &error));
         }
     }
@@ -362,7 +360,7 @@ impl Entry {
     }
 
     fn verify_now(&self, checks: &[UnitCheck]) -> Result<Damage> {
-        let files = self.files()?;
+        let data = self.data()?;
         let mut damage = Damage::default();
         let mut buffer = Vec::new();
         let is_near = |first: &UnitCheck, next: &UnitCheck| next.range().end - first.range().start <= VERIFY_BYTES;
@@ -374,17 +372,17 @@ impl Entry {
             let start = first.range().start;
             let end = run.last().map_or(start, |last| last.range().end);
             buffer.clear();
-            let read = files.data.read_at(start, (end - start) as usize, &mut buffer);
+            let read = data.read_at(start, (end - start) as usize, &mut buffer);
             read.map_err(|error| disk_error("reading from the cache", &error))?;
             for check in run {
-                damage.bytes += self.compare(files, check, start, &buffer);
+                damage.bytes += self.compare(check, start, &buffer);
             }
         }
         Ok(damage)
     }
 
     /// Compares the intervals of a unit with `buffer`, the data from `start`. Returns the number of damaged bytes.
-    fn compare(&self, files: &Files, check: &UnitCheck, start: u64, buffer: &[u8]) -> u64 {
+    fn compare(&self, check: &UnitCheck, start: u64, buffer: &[u8]) -> u64 {
         let is_intact = |interval: &&Interval| {
             let bytes = buffer.get((interval.start - start) as usize..(interval.end - start) as usize);
             bytes.is_some_and(|bytes| crc32c(bytes) == interval.crc32c)
@@ -405,14 +403,14 @@ impl Entry {
         let records = removed.iter().map(|interval| Record::Absent { start: interval.start, end: interval.end });
         let (records, at) = self.reserve_records(&mut state, records);
         drop(state);
-        self.write_records(files, at, &records);
+        self.write_records(at, &records);
         removed.iter().map(Interval::length).sum()
     }
 
     /// Fills `buffer` from `offset`, if its bytes are verified and in the page cache.
     pub(crate) fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
         let range = offset..offset + buffer.len() as u64;
-        let data = &self.files.get()?.data;
+        let data = self.data.get()?;
         let mut state = self.state();
         if !state.extents.is_verified(&range, clock::now()) {
             return None;
@@ -430,7 +428,7 @@ impl Entry {
     /// # Errors
     /// Errors of the cache's disk.
     pub(crate) async fn read(&self, range: &Range<u64>, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
-        let data = Arc::clone(&self.files()?.data);
+        let data = Arc::clone(self.data()?);
         let (start, length) = (range.start, (range.end - range.start) as usize);
         let job = move || {
             let got = data.read_at(start, length, &mut buffer);
@@ -444,7 +442,7 @@ impl Entry {
 
     /// Returns the data file of this machine, if it is one.
     pub(crate) fn system_file(&self) -> Option<Arc<std::fs::File>> {
-        self.files.get()?.data.system_file()
+        self.data.get()?.system_file()
     }
 
     /// Returns the disk.

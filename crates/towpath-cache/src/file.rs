@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use towpath_store::{
-    ByteRange, ContentStream, Error, Fault, LocalPart, Metadata, Preparation, ReadBuffer, ReadHandle, Result,
-    VectorReads,
+    ByteRange, ContentStream, Error, Fault, LocalPart, Metadata, Preparation, ReadBuffer, ReadHandle, Residency,
+    Result, VectorReads,
 };
 
 use crate::{
@@ -214,7 +214,11 @@ impl OpenedFile {
 #[async_trait]
 impl ReadHandle for CachedFile {
     async fn metadata(&self) -> Result<Metadata> {
-        Ok(self.0.metadata.clone())
+        let residency = match self.0.metadata.residency {
+            Residency::Offline => Residency::Offline,
+            _ => Residency::of_cached(self.0.entry.present_bytes(), self.0.metadata.size),
+        };
+        Ok(Metadata { residency, ..self.0.metadata.clone() })
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {

@@ -147,6 +147,12 @@ impl Inventory {
         slot
     }
 
+    /// Returns the space that an entry takes in bytes; 0 if it is unknown.
+    pub(crate) fn bytes_of(&self, name: &EntryName) -> u64 {
+        let slots = self.slots();
+        slots.by_name.get(name).and_then(|index| slots.list.get(*index)).map_or(0, |slot| slot.bytes())
+    }
+
     /// Removes an entry.
     pub(crate) fn remove(&self, name: &EntryName) {
         let mut slots = self.slots();

@@ -12,17 +12,13 @@ use futures::{StreamExt as _, stream};
 use towpath_proto::checksum::{Algorithm, Digest};
 use towpath_store::{
     Caller, Capabilities, Changes, CreateOptions, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, ReadHandle, Result, Space, Store, StorePath, WriteHandle, sys::clock,
+    Overwrite, ReadHandle, Residency, Result, Space, Store, StorePath, WriteHandle, sys::clock,
 };
 
 use crate::{
     accounts::Account, cache::Cache, file::CachedFile, names::KnownVersion, origin::Origin, rules::Recheck,
     source::Source, version::Version,
 };
-
-/// How long the modification time of a file must be past before its version is trusted, in nanoseconds: an origin that
-/// reports whole seconds shows no difference between two changes within one.
-const MIN_AGE_NS: i64 = 2_000_000_000;
 
 /// Counters of an origin since the start. Bytes are those of file contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,15 +84,13 @@ impl CacheStore {
         }
     }
 
-    /// Returns the version to cache a file as; `None` if its content must not be cached: an empty file may have content
-    /// all the same, and a file that changed just now may change again without another version.
-    fn version(&self, path: &StorePath, metadata: &Metadata) -> Option<Version> {
-        if metadata.kind != FileKind::File || metadata.size == 0 {
-            return None;
-        }
-        let is_old = |mtime: i64| clock::unix_ns().saturating_sub(mtime) >= MIN_AGE_NS || mtime % 1_000_000_000 != 0;
-        let is_settled = metadata.mtime_ns.is_none_or(is_old);
-        Version::of(&self.origin.name, path, metadata).filter(|_| is_settled)
+    /// Returns the version to cache a file as, requested at `requested_ns`; `None` if its content must not be cached: an
+    /// empty file may have content all the same, and a file that changed just now may change again without another
+    /// version.
+    fn version(&self, path: &StorePath, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
+        let is_cacheable = metadata.kind == FileKind::File && metadata.size > 0;
+        let version = Version::of(&self.origin.name, path, metadata);
+        version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
 }
 
@@ -159,7 +153,14 @@ impl Store for CacheStore {
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-        forward!(self, caller, path, stat)
+        let metadata = forward!(self, caller, path, stat)?;
+        Ok(match Version::of(&self.origin.name, &self.origin.path(path)?, &metadata) {
+            Some(version) if !metadata.residency.is_offline() && metadata.kind == FileKind::File => {
+                let present_bytes = self.cache.present_bytes(&version);
+                Metadata { residency: Residency::of_cached(present_bytes, metadata.size), ..metadata }
+            }
+            _ => metadata,
+        })
     }
 
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
@@ -179,6 +180,7 @@ impl Store for CacheStore {
                 return Ok(file);
             }
         }
+        let requested_ns = clock::unix_ns();
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
         let opened = forward!(self, caller, path, open, options)?;
@@ -188,7 +190,7 @@ impl Store for CacheStore {
             Err(error) if error.fault() == Fault::Unsupported => return Ok(opened),
             Err(error) => return Err(error),
         };
-        let Some(version) = self.version(&self.origin.path(path)?, &metadata) else { return Ok(opened) };
+        let Some(version) = self.version(&self.origin.path(path)?, &metadata, requested_ns) else { return Ok(opened) };
         self.remember(&version, recheck).await;
         Ok(self.cached(version, Source::open(Arc::clone(&opened)), metadata).await.unwrap_or(opened))
     }

@@ -1,6 +1,10 @@
 //! `towpath cache`: serves a remote storage through a cache on a local disk.
 
 pub(crate) mod args;
+mod commands;
+mod control;
+mod metrics;
+mod routes;
 mod settings;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -14,6 +18,11 @@ use towpath_server::Server;
 use towpath_store::sys::environment;
 
 pub(crate) use self::settings::CacheConfig;
+use self::{
+    control::{ControlFile, ControlKey},
+    metrics::CacheMetrics,
+    routes::CacheRoutes,
+};
 use crate::{
     access,
     cache::args::CacheArguments,
@@ -31,13 +40,29 @@ const RETRY_TIME: Duration = Duration::from_secs(30);
 
 /// Runs `towpath cache`.
 pub(crate) async fn run(arguments: &CacheArguments) -> Result<(), Failure> {
+    match &arguments.action {
+        Some(action) => commands::run(action).await,
+        None => serve(arguments).await,
+    }
+}
+
+/// Runs a cache until SIGINT or SIGTERM.
+async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
     let settings = load_for(arguments)?.settings;
     let signals = ServerSignals::new()?;
-    descriptors::raise_limit();
-    let (cache, store) = open(&settings)?;
+    let (cache, store) = open(&settings, descriptors::raise_limit())?;
     let store = Arc::new(store);
+    let key = ControlKey::new();
+    let server = Server::builder(Arc::clone(&store) as _, &settings.server())
+        .is_cache(true)
+        .routes(Arc::new(CacheRoutes::new(cache.clone(), Arc::clone(&store), key.clone())))
+        .collector(Arc::new(CacheMetrics { cache: cache.clone(), store }))
+        .bind()?;
+    if let Some(address) = server.addresses().first() {
+        ControlFile::write(&settings.directory, *address, &key)
+            .map_err(Failure::system("write the file `control` of the cache"))?;
+    }
     let _maintaining = AbortOnDropHandle::new(tokio::spawn(async move { cache.maintain().await }));
-    let server = Server::builder(store, &settings.server()).is_cache(true).bind()?;
     let places = access::urls(&settings.server(), &server.addresses());
     complain(format_args!("caching {} in {} at {places}", settings.origin, settings.directory.display()));
     access::metrics_places(&server.monitoring_addresses()).into_iter().for_each(complain);
@@ -64,7 +89,7 @@ fn load_for(arguments: &CacheArguments) -> Result<Layered<CacheConfig>, Failure>
 }
 
 /// Opens the cache and connects its origin.
-fn open(settings: &CacheConfig) -> Result<(Cache, CacheStore), Failure> {
+fn open(settings: &CacheConfig, descriptors: u64) -> Result<(Cache, CacheStore), Failure> {
     let invalid = |error: &dyn std::fmt::Display| Failure::Usage(format!("origin {}: {error}", settings.origin));
     let url: Url = settings.origin.parse().map_err(|error| invalid(&error))?;
     let options = ClientOptions {
@@ -77,7 +102,7 @@ fn open(settings: &CacheConfig) -> Result<(Cache, CacheStore), Failure> {
         ..ClientOptions::default()
     };
     let (store, root) = Client::new(Arc::new(options)).connect(&url)?;
-    let cache = Cache::open(&settings.directory, settings.cache())?;
+    let cache = Cache::open(&settings.directory, settings.cache(descriptors))?;
     let store = cache.around(OriginOptions {
         name: format!("{}://{}", url.scheme().name(), url.endpoint()).into(),
         store,

@@ -170,6 +170,7 @@ fn document_request<'a>(request: &'a Request, etag: Option<&'a str>, patience: D
         document: request.document.as_ref().map(|(media_type, document)| (*media_type, document.as_slice())),
         refusal_type: Some(media::ERROR),
         etag,
+        field: None,
         limit_bytes: MAX_ANSWER_BYTES,
         patience,
     }

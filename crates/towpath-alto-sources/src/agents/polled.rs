@@ -182,6 +182,7 @@ impl PolledAgent {
             document,
             refusal_type: None,
             etag,
+            field: None,
             limit_bytes: ANSWER_BYTES,
             patience: ANSWER_TIME,
         };

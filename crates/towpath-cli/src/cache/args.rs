@@ -2,11 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand, ValueEnum};
 
 /// Arguments of `cache`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct CacheArguments {
+    /// The subcommand; without one, the cache runs.
+    #[command(subcommand)]
+    pub action: Option<CacheAction>,
     /// URL of the storage to cache, such as `root://host//store` or `https://host/store`.
     pub origin: Option<String>,
     /// Directory for the cached data; it is created if it is missing.
@@ -18,4 +22,86 @@ pub(crate) struct CacheArguments {
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// Subcommands of `cache`, for a running cache.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheAction {
+    /// Print counters: entries, and bytes served, fetched and bypassed by origin.
+    Stats(CacheTarget),
+    /// List the entries, and how much of each file is in the cache.
+    Ls(CacheQuery),
+    /// Print recent accesses with their hits and misses, and which part was slow.
+    Explain(CacheQuery),
+    /// Keep everything below a path in the cache, now and later.
+    Pin(CacheChange),
+    /// No longer keep what is below a path.
+    Unpin(CacheChange),
+    /// Evict everything below a path, except for pinned entries and data in use.
+    Evict(CacheChange),
+    /// Compare all data in the cache with their checksums.
+    Scrub(CacheTarget),
+    /// Damage a file in the cache on purpose, to see the damage found and repaired.
+    Chaos(CacheChaos),
+}
+
+impl CacheAction {
+    /// Returns the cache that the command is for.
+    pub(crate) fn target(&self) -> &CacheTarget {
+        match self {
+            Self::Stats(target) | Self::Scrub(target) => target,
+            Self::Ls(query) | Self::Explain(query) => &query.target,
+            Self::Pin(change) | Self::Unpin(change) | Self::Evict(change) => &change.target,
+            Self::Chaos(chaos) => &chaos.target,
+        }
+    }
+}
+
+/// A running cache.
+#[derive(Debug, Args)]
+pub(crate) struct CacheTarget {
+    /// Directory of the cache, to be run as its user.
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of queries.
+#[derive(Debug, Args)]
+pub(crate) struct CacheQuery {
+    /// Path in the cache; without one, everything.
+    pub path: Option<String>,
+    #[command(flatten)]
+    pub target: CacheTarget,
+}
+
+/// Arguments of changes.
+#[derive(Debug, Args)]
+pub(crate) struct CacheChange {
+    /// Path in the cache.
+    pub path: String,
+    #[command(flatten)]
+    pub target: CacheTarget,
+}
+
+/// Arguments of `cache chaos`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheChaos {
+    /// The damage.
+    pub kind: ChaosKind,
+    /// Path in the cache.
+    pub path: String,
+    #[command(flatten)]
+    pub target: CacheTarget,
+}
+
+/// A kind of damage.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ChaosKind {
+    /// Flip a bit.
+    Corrupt,
+    /// Truncate the data.
+    Truncate,
 }

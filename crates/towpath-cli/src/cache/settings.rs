@@ -14,6 +14,9 @@ use towpath_store::StorePath;
 
 use crate::failure::Failure;
 
+/// One file descriptor of this number keeps a file without a reader open.
+const IDLE_SHARE: u64 = 32;
+
 /// All settings of `towpath cache`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -147,10 +150,11 @@ impl Default for RuleConfig {
 }
 
 impl CacheConfig {
-    /// Returns the options of the cache directory.
-    pub(crate) fn cache(&self) -> CacheOptions {
+    /// Returns the options of the cache directory, for a process that may open so many file descriptors.
+    pub(crate) fn cache(&self, descriptors: u64) -> CacheOptions {
         CacheOptions {
             disk_jobs: self.limits.disk_threads,
+            idle_files: (descriptors / IDLE_SHARE).clamp(1, 1024) as usize,
             max_bytes: self.space.max.map(|max| max.0),
             high_watermark: self.space.high,
             low_watermark: self.space.low,

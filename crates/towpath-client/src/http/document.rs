@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, header};
+use http::{HeaderName, Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 use towpath_proto::{
@@ -38,6 +38,8 @@ pub struct DocumentRequest<'a> {
     pub refusal_type: Option<&'a str>,
     /// The entity tag of the cached version, which is not sent again (`If-None-Match`).
     pub etag: Option<&'a str>,
+    /// A header field that the service requires.
+    pub field: Option<(&'static str, &'static str)>,
     /// Maximum length of a response in bytes; of a streamed response, the maximum for an error response.
     pub limit_bytes: usize,
     /// Timeout of the whole request, with redirects and retries. For a streamed response: timeout until it begins, and
@@ -189,6 +191,9 @@ fn request(site: &Site, document_request: DocumentRequest<'_>) -> Request {
     if let Some((media_type, document)) = document_request.document {
         request = request.with(header::CONTENT_TYPE, media_type);
         request.payload = Payload::Whole(Bytes::copy_from_slice(document));
+    }
+    if let Some((name, value)) = document_request.field {
+        request = request.with(HeaderName::from_static(name), value);
     }
     match document_request.etag {
         Some(etag) => request.with(header::IF_NONE_MATCH, etag),

@@ -16,6 +16,7 @@ fn document_request() -> DocumentRequest<'static> {
         document: Some(("application/json", b"{}")),
         refusal_type: Some(REFUSAL),
         etag: None,
+        field: None,
         limit_bytes: 100,
         patience: Duration::from_secs(1),
     }

@@ -1,0 +1,204 @@
+//! Commands for a running cache: `towpath cache stats`, `ls`, `explain`, `pin`, `evict`, `scrub`, `chaos`.
+
+use std::{collections::HashSet, io::Write as _, sync::Arc, time::Duration};
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde_json::Value;
+use towpath_client::{Client, ClientOptions, DocumentRequest, TokenSource};
+use towpath_proto::{fault::Exit, units::size_text as size};
+use towpath_server::routes::{ROUTE_FIELD, ROUTES_PREFIX};
+use towpath_store::Caller;
+
+use super::{
+    args::{CacheAction, CacheTarget, ChaosKind},
+    control::ControlFile,
+};
+use crate::failure::{Failure, complain};
+
+/// Maximum length of a response in bytes.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
+/// Maximum duration of a request.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Time between two queries of the state of a scrub.
+const SCRUB_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A running cache.
+struct RunningCache {
+    client: Client,
+    control: ControlFile,
+}
+
+/// Runs a command.
+pub(super) async fn run(action: &CacheAction) -> Result<(), Failure> {
+    let cache = RunningCache::find(action.target())?;
+    let answer = match action {
+        CacheAction::Scrub(_) => return cache.scrub().await,
+        CacheAction::Chaos(chaos) => {
+            let route = match chaos.kind {
+                ChaosKind::Corrupt => "corrupt",
+                ChaosKind::Truncate => "truncate",
+            };
+            cache.request(route, Some(&chaos.path)).await?
+        }
+        CacheAction::Stats(_) => cache.request("stats", None).await?,
+        CacheAction::Ls(at) => cache.request("ls", at.path.as_deref()).await?,
+        CacheAction::Explain(at) => cache.request("explain", at.path.as_deref()).await?,
+        CacheAction::Pin(at) => cache.request("pin", Some(&at.path)).await?,
+        CacheAction::Unpin(at) => cache.request("unpin", Some(&at.path)).await?,
+        CacheAction::Evict(at) => cache.request("evict", Some(&at.path)).await?,
+    };
+    if action.target().json {
+        return Ok(writeln!(std::io::stdout(), "{answer}")?);
+    }
+    print(action, &answer)
+}
+
+impl RunningCache {
+    fn find(target: &CacheTarget) -> Result<Self, Failure> {
+        let control = ControlFile::read(&target.dir).map_err(|error| {
+            let file = target.dir.display();
+            Failure::Usage(format!("{file}: no running cache is found there: reading `control`: {error}"))
+        })?;
+        let options = ClientOptions { token: TokenSource::Nothing, retries: 0, ..ClientOptions::default() };
+        Ok(Self { client: Client::new(Arc::new(options)), control })
+    }
+
+    async fn request(&self, route: &str, path: Option<&str>) -> Result<Value, Failure> {
+        let path = path.map(|path| percent_encode(path.as_bytes(), NON_ALPHANUMERIC).to_string());
+        let query = path.map(|path| format!("?path={path}")).unwrap_or_default();
+        let url = format!("{}{ROUTES_PREFIX}cache/{route}{query}", self.control.url);
+        let request = DocumentRequest {
+            accept: "application/json",
+            document: Some(("text/plain", self.control.key.as_bytes())),
+            refusal_type: None,
+            etag: None,
+            field: Some((ROUTE_FIELD, "1")),
+            limit_bytes: MAX_RESPONSE_BYTES,
+            patience: PATIENCE,
+        };
+        let response = self.client.request_document(&url, &Caller::nobody(), request).await?;
+        serde_json::from_slice(&response.body)
+            .map_err(|error| Failure::internal(format!("the response of the cache is not JSON: {error}")))
+    }
+
+    /// Waits for a scrub to end, and prints its outcome. Damage is a failure, although it is repaired when it is read.
+    async fn scrub(&self) -> Result<(), Failure> {
+        loop {
+            let state = self.request("scrub", None).await?;
+            if state["running"] == true {
+                tokio::time::sleep(SCRUB_INTERVAL).await;
+                continue;
+            }
+            let [entries, compared, damaged, failures] =
+                ["entries", "compared_bytes", "damaged_bytes", "failures"].map(|key| state[key].as_u64().unwrap_or(0));
+            writeln!(std::io::stdout(), "compared {} in {entries} entries", size(compared))?;
+            if damaged == 0 && failures == 0 {
+                return Ok(());
+            }
+            complain(format_args!(
+                "{} were damaged, and are fetched again when they are read; {failures} entries could not be read",
+                size(damaged)
+            ));
+            return Err(Failure::Printed { exit: Exit::Corrupt as u8 });
+        }
+    }
+}
+
+fn print(action: &CacheAction, answer: &Value) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
+    let bytes = |value: &Value, key: &str| size(number(value, key));
+    match action {
+        CacheAction::Stats(_) => {
+            writeln!(out, "{} entries, {}", number(answer, "entries"), bytes(answer, "bytes"))?;
+            for origin in answer["origins"].as_array().into_iter().flatten() {
+                let (served, missed) = (number(origin, "served_bytes"), number(origin, "missed_bytes"));
+                let hit = served.saturating_sub(missed) as f64 / served.max(1) as f64 * 100.0;
+                writeln!(out, "{}", origin["origin"].as_str().unwrap_or_default())?;
+                writeln!(out, "  served   {} ({hit:.1} % from the cache)", size(served))?;
+                writeln!(
+                    out,
+                    "  fetched  {} in {} requests, {} failed",
+                    bytes(origin, "fetched_bytes"),
+                    number(origin, "requests"),
+                    number(origin, "failures")
+                )?;
+                writeln!(out, "  bypassed {}", bytes(origin, "bypass_bytes"))?;
+                writeln!(out, "  damaged  {}", bytes(origin, "damaged_bytes"))?;
+            }
+            writeln!(out, "{} failures of the disk", number(answer, "disk_failures"))?;
+        }
+        CacheAction::Ls(_) => {
+            for row in answer["rows"].as_array().into_iter().flatten() {
+                let pinned = if row["pinned"] == true { " pinned" } else { "" };
+                writeln!(
+                    out,
+                    "{:>12} of {:>12}{pinned}  {}",
+                    bytes(row, "present_bytes"),
+                    bytes(row, "size"),
+                    row["path"].as_str().unwrap_or_default()
+                )?;
+            }
+            omitted(answer);
+        }
+        CacheAction::Explain(_) => explain(&mut out, answer)?,
+        CacheAction::Evict(_) => {
+            writeln!(
+                out,
+                "evicted {} of {} entries; {} in use and {} pinned stay",
+                bytes(answer, "freed_bytes"),
+                number(answer, "entries"),
+                number(answer, "in_use"),
+                number(answer, "pinned")
+            )?;
+        }
+        _ => writeln!(out, "{} entries", number(answer, "entries"))?,
+    }
+    Ok(())
+}
+
+/// Says if the response has not all rows.
+fn omitted(answer: &Value) {
+    let shown = answer["rows"].as_array().map_or(0, Vec::len) as u64;
+    let total = answer["total"].as_u64().unwrap_or(shown);
+    if total > shown {
+        complain(format_args!("{} earlier rows are not shown: name a path", total - shown));
+    }
+}
+
+/// Prints the recent accesses, and which part was slow.
+fn explain(out: &mut impl std::io::Write, answer: &Value) -> Result<(), Failure> {
+    let seconds = |row: &Value, key: &str| row[key].as_f64().unwrap_or(0.0);
+    let bytes = |row: &Value, key: &str| row[key].as_u64().unwrap_or(0);
+    let rows: Vec<&Value> = answer["rows"].as_array().into_iter().flatten().collect();
+    if rows.is_empty() {
+        return Ok(writeln!(out, "no recent access")?);
+    }
+    let mut sums = [0.0; 3];
+    for row in &rows {
+        let (served, missed) = (bytes(row, "served_bytes"), bytes(row, "missed_bytes"));
+        let parts = [seconds(row, "origin_seconds"), seconds(row, "disk_seconds"), seconds(row, "seconds")];
+        sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+        writeln!(
+            out,
+            "{:>12} hit {:>12} missed {:>12} bypassed  {:8.3} s, origin {:.3}, disk {:.3}  {}",
+            size(served.saturating_sub(missed)),
+            size(missed),
+            size(bytes(row, "bypass_bytes")),
+            parts[2],
+            parts[0],
+            parts[1],
+            row["path"].as_str().unwrap_or_default()
+        )?;
+    }
+    let files: HashSet<_> = rows.iter().filter_map(|row| row["path"].as_str()).collect();
+    let [origin, disk, total] = sums;
+    let slowest = match (origin > disk, origin.max(disk) * 2.0 > total) {
+        (_, false) => "the clients: reads waited for less than half of the time",
+        (true, true) => "the origin, or the network to it",
+        (false, true) => "the disk of the cache",
+    };
+    writeln!(out, "{} accesses to {} files; most time went to {slowest}", rows.len(), files.len())?;
+    omitted(answer);
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Metrics of a cache.
+
+use std::sync::Arc;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+use towpath_cache::{Cache, CacheStore};
+use towpath_server::metrics::Collector;
+
+/// The counters of a cache and its origin.
+#[derive(Debug)]
+pub(super) struct CacheMetrics {
+    pub(super) cache: Cache,
+    pub(super) store: Arc<CacheStore>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OriginLabel {
+    origin: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BytesLabels {
+    origin: String,
+    kind: &'static str,
+}
+
+impl Collector for CacheMetrics {
+    fn register_metrics(&self, registry: &mut Registry) {
+        let (cache, statistics) = (self.cache.statistics(), self.store.statistics());
+        let origin = self.store.origin_name().to_owned();
+        let entries = Gauge::<i64>::default();
+        entries.set(i64::try_from(cache.entries).unwrap_or(i64::MAX));
+        registry.register("cache_entries", "Entries found in the cache", entries);
+        let space = Gauge::<i64>::default();
+        space.set(i64::try_from(cache.bytes).unwrap_or(i64::MAX));
+        registry.register_with_unit("cache_space", "Space of the entries", Unit::Bytes, space);
+        let failures = Counter::<u64>::default();
+        failures.inc_by(cache.disk_failures);
+        registry.register("cache_disk_failures", "Failed calls on the disk of the cache", failures);
+        let bytes = Family::<BytesLabels, Counter>::default();
+        for (kind, count) in [
+            ("served", statistics.served_bytes),
+            ("missed", statistics.missed_bytes),
+            ("bypassed", statistics.bypass_bytes),
+            ("fetched", statistics.fetched_bytes),
+            ("damaged", statistics.damaged_bytes),
+        ] {
+            bytes.get_or_create(&BytesLabels { origin: origin.clone(), kind }).inc_by(count);
+        }
+        registry.register_with_unit(
+            "cache_content",
+            "Bytes of files: served through the cache, missed, bypassed, fetched from the origin, damaged on the disk",
+            Unit::Bytes,
+            bytes,
+        );
+        for (name, help, count) in [
+            ("cache_origin_requests", "Requests to the origin for data", statistics.requests),
+            ("cache_origin_failures", "Failed requests to the origin for data", statistics.failures),
+        ] {
+            let family = Family::<OriginLabel, Counter>::default();
+            family.get_or_create(&OriginLabel { origin: origin.clone() }).inc_by(count);
+            registry.register(name, help, family);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The administration of a running cache over HTTP, below `/.well-known/towpath/cache/`.
+//!
+//! | route | method | does |
+//! | --- | --- | --- |
+//! | `stats` | GET | counters |
+//! | `ls?path=P` | GET | entries at or below a path |
+//! | `explain?path=P` | GET | recent accesses at or below a path |
+//! | `pins` | GET | pinned paths |
+//! | `pin?path=P`, `unpin?path=P` | POST | pins or unpins a path |
+//! | `evict?path=P` | POST | evicts what is at or below a path |
+//! | `scrub` | POST | starts a scrub, unless one runs; its state until it has ended |
+//! | `corrupt?path=P`, `truncate?path=P` | POST | damages a file on purpose |
+//!
+//! Paths are those of the cache, percent-encoded. A caller needs the right to read the path for GET, and to modify it for
+//! POST; or sends the key of `control` ([`super::control`]), which only the user of the cache can read, as the body.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use http::Method;
+use serde_json::{Value, json};
+use towpath_cache::{AccessRecord, Cache, CacheStore, EntryDescription, ScrubOutcome, Spoiling};
+use towpath_server::{
+    access::Activity,
+    routes::{RouteRequest, RouteResponse, Routes},
+};
+use towpath_store::{Error, Fault, Result, StorePath};
+
+use super::control::ControlKey;
+
+/// Rate of a scrub in bytes per second: about a third of a single disk.
+const SCRUB_BYTES_PER_S: u64 = 100 << 20;
+/// Maximum number of entries or accesses in a response, so that it stays below the server's limit.
+const MAX_ROWS: usize = 2000;
+
+/// The routes of a cache.
+#[derive(Debug)]
+pub(super) struct CacheRoutes {
+    cache: Cache,
+    store: Arc<CacheStore>,
+    key: ControlKey,
+    scrub: Arc<Mutex<ScrubState>>,
+}
+
+/// The last scrub.
+#[derive(Debug, Default)]
+enum ScrubState {
+    #[default]
+    None,
+    Running,
+    Ended(Result<ScrubOutcome>),
+}
+
+impl CacheRoutes {
+    /// Creates the routes of a cache around one origin.
+    pub(super) fn new(cache: Cache, store: Arc<CacheStore>, key: ControlKey) -> Self {
+        Self { cache, store, key, scrub: Arc::default() }
+    }
+
+    /// Returns the path of a request; the root without one.
+    fn path(request: &RouteRequest) -> Result<StorePath> {
+        let invalid = |error: towpath_store::PathError| Error::new(Fault::InvalidArgument, format!("path: {error}"));
+        request.parameter("path").map_or_else(|| Ok(StorePath::root()), |path| StorePath::parse(&path).map_err(invalid))
+    }
+
+    fn check(&self, request: &RouteRequest, path: &StorePath) -> Result<()> {
+        if self.key.matches(&request.body) {
+            return Ok(());
+        }
+        let activity = if request.method == Method::GET { Activity::Read } else { Activity::Modify };
+        request.identity.check(activity, path)
+    }
+
+    async fn act(&self, request: &RouteRequest, path: &StorePath) -> Result<Value> {
+        let (name, at) = (self.store.origin_name(), self.store.origin_path(path)?);
+        Ok(match request.path.strip_prefix("cache/").unwrap_or_default() {
+            "stats" => self.statistics(),
+            "ls" => rows(&self.cache.describe(name, &at).await?, entry_row),
+            "explain" => rows(&self.cache.accesses(&at), access_row),
+            "pins" => self
+                .cache
+                .pins()
+                .iter()
+                .map(|pin| json!({"origin": pin.origin, "path": pin.path.to_string()}))
+                .collect(),
+            "pin" => json!({"entries": self.cache.pin(name, &at, true).await?}),
+            "unpin" => json!({"entries": self.cache.pin(name, &at, false).await?}),
+            "evict" => {
+                let evicted = self.cache.evict_below(name, &at).await?;
+                json!({"entries": evicted.entries, "freed_bytes": evicted.freed_bytes, "in_use": evicted.in_use,
+                       "pinned": evicted.pinned})
+            }
+            "scrub" => self.scrub()?,
+            "corrupt" => json!({"entries": self.cache.spoil(name, &at, Spoiling::Corrupt).await?}),
+            "truncate" => json!({"entries": self.cache.spoil(name, &at, Spoiling::Truncate).await?}),
+            _ => return Err(Error::new(Fault::NotFound, "there is no such route")),
+        })
+    }
+
+    fn statistics(&self) -> Value {
+        let (cache, origin) = (self.cache.statistics(), self.store.statistics());
+        json!({
+            "entries": cache.entries,
+            "bytes": cache.bytes,
+            "disk_failures": cache.disk_failures,
+            "origins": [{
+                "origin": self.store.origin_name(),
+                "served_bytes": origin.served_bytes,
+                "missed_bytes": origin.missed_bytes,
+                "bypass_bytes": origin.bypass_bytes,
+                "fetched_bytes": origin.fetched_bytes,
+                "requests": origin.requests,
+                "failures": origin.failures,
+                "damaged_bytes": origin.damaged_bytes,
+            }],
+        })
+    }
+
+    /// Starts a scrub unless one runs, and returns its state. The outcome of an ended scrub is returned once.
+    fn scrub(&self) -> Result<Value> {
+        let mut state = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::take(&mut *state) {
+            ScrubState::Ended(outcome) => {
+                let ScrubOutcome { entries, compared_bytes, damaged_bytes, failures } = outcome?;
+                return Ok(json!({"running": false, "entries": entries, "compared_bytes": compared_bytes,
+                                 "damaged_bytes": damaged_bytes, "failures": failures}));
+            }
+            ScrubState::Running => {}
+            ScrubState::None => {
+                let (cache, scrub) = (self.cache.clone(), Arc::clone(&self.scrub));
+                tokio::spawn(async move {
+                    let outcome = cache.scrub(SCRUB_BYTES_PER_S).await;
+                    *scrub.lock().unwrap_or_else(PoisonError::into_inner) = ScrubState::Ended(outcome);
+                });
+            }
+        }
+        *state = ScrubState::Running;
+        Ok(json!({"running": true}))
+    }
+}
+
+/// Returns at most [`MAX_ROWS`] rows, the last ones, and how many there are.
+fn rows<T>(all: &[T], row: impl Fn(&T) -> Value) -> Value {
+    let skipped = all.len().saturating_sub(MAX_ROWS);
+    json!({"total": all.len(), "rows": all.iter().skip(skipped).map(row).collect::<Vec<_>>()})
+}
+
+fn entry_row(entry: &EntryDescription) -> Value {
+    json!({"origin": entry.origin, "path": entry.path.to_string(), "size": entry.size,
+           "present_bytes": entry.present_bytes, "pinned": entry.is_pinned})
+}
+
+fn access_row(record: &AccessRecord) -> Value {
+    json!({"path": record.path.to_string(), "closed_s": record.closed_s, "seconds": record.duration.as_secs_f64(),
+           "served_bytes": record.served_bytes, "missed_bytes": record.missed_bytes,
+           "bypass_bytes": record.bypass_bytes, "origin_seconds": record.origin_wait.as_secs_f64(),
+           "disk_seconds": record.disk_wait.as_secs_f64()})
+}
+
+#[async_trait]
+impl Routes for CacheRoutes {
+    fn methods(&self, path: &str) -> &[Method] {
+        // With the key as its body, a query is a POST too.
+        match path.strip_prefix("cache/") {
+            Some("stats" | "ls" | "explain" | "pins") => &[Method::GET, Method::POST],
+            Some("pin" | "unpin" | "evict" | "scrub" | "corrupt" | "truncate") => &[Method::POST],
+            _ => &[],
+        }
+    }
+
+    async fn answer(&self, request: RouteRequest) -> Result<RouteResponse> {
+        let path = Self::path(&request)?;
+        self.check(&request, &path)?;
+        let answer = self.act(&request, &path).await?;
+        Ok(RouteResponse::ok("application/json", answer.to_string()))
+    }
+}
