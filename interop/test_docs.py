@@ -132,11 +132,12 @@ def test_commands(page, servers, binary, here):
         assert (servers["second.example.org"].root / "archive/f.root").read_bytes() == CONTENT
 
 
-def test_settings(binary, tmp_path):
-    """towpath accepts all keys of the settings file of docs/guides/serve.md."""
-    file = tmp_path / "serve.toml"
-    file.write_text(example("guides/serve.md", "toml"))
-    done = subprocess.run([binary, "config", "show", "serve", "--config", file], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("role", "page"), [("serve", "guides/serve.md"), ("cache", "guides/site-cache.md")])
+def test_settings(role, page, binary, tmp_path):
+    """towpath accepts all keys of the settings file of a guide."""
+    file = tmp_path / "settings.toml"
+    file.write_text(example(page, "toml"))
+    done = subprocess.run([binary, "config", "show", role, "--config", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f'site = "EXAMPLE-SITE"  # {file}' in done.stdout
 
@@ -177,6 +178,16 @@ def test_faults():
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert len(named) > 30
     assert [name for name in named if not re.search(rf"fn {name}\(", sources)] == []
+
+
+def test_promises():
+    """Every test named in docs/concepts/cache-semantics.md exists, in the file that the page names."""
+    cache = ROOT / "crates/towpath-cache"
+    text = (DOCS / "concepts/cache-semantics.md").read_text()
+    named = re.findall(r"`(\w+)::(tests::)?(\w+)`", text.replace("`file::test`", "").replace("`file::tests::test`", ""))
+    assert len(named) > 40
+    files = [(cache / ("src" if inline else "tests/it") / f"{file}.rs", name) for file, inline, name in named]
+    assert [name for file, name in files if f"fn {name}(" not in file.read_text()] == []
 
 
 def test_links():
