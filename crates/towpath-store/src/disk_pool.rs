@@ -142,24 +142,26 @@ impl JobQueue {
     }
 
     fn join(self: &Arc<Self>, job: Job) {
-        let mut state = self.state();
-        state.jobs.push_back(job);
-        state.needed = state.needed.filter(|(_, until)| clock::now() < *until);
-        if state.threads < state.needed.map_or(self.few, |(threads, _)| threads) {
-            self.start_thread(&mut state);
-        } else if state.threads < self.most && !std::mem::replace(&mut state.is_watched, true) {
+        let (thread, is_to_watch) = {
+            let mut state = self.state();
+            state.jobs.push_back(job);
+            state.needed = state.needed.filter(|(_, until)| clock::now() < *until);
+            let starts = state.threads < state.needed.map_or(self.few, |(threads, _)| threads);
+            let thread = starts.then(|| self.add_thread(&mut state));
+            let is_to_watch = !starts && state.threads < self.most && !std::mem::replace(&mut state.is_watched, true);
+            (thread, is_to_watch)
+        };
+        if let Some(thread) = thread {
+            thread.start();
+        } else if is_to_watch {
             tokio::spawn(Arc::clone(self).watch());
         }
     }
 
-    fn start_thread(self: &Arc<Self>, state: &mut State) {
+    /// Counts a thread, which is to be started without the lock: a runtime that is shutting down drops it at once.
+    fn add_thread(self: &Arc<Self>, state: &mut State) -> Thread {
         state.threads += 1;
-        let mut thread = Thread { queue: Arc::clone(self), is_counted: true };
-        tokio::task::spawn_blocking(move || {
-            while let Some(job) = thread.next() {
-                job();
-            }
-        });
+        Thread { queue: Arc::clone(self), is_counted: true }
     }
 
     /// Adds threads while jobs have to wait.
@@ -170,23 +172,37 @@ impl JobQueue {
         let mut come_before = 0_u64;
         loop {
             tick.tick().await;
-            let mut state = self.state();
-            if state.jobs.is_empty() {
-                state.is_watched = false;
-                return;
-            }
-            if come_before > state.taken {
-                // Doubled rather than one per waiting job: on busy CPUs jobs wait too, and more threads would not help.
-                let needed = (state.threads * 2).clamp(self.few, self.most);
-                state.needed = Some((needed, clock::now() + MEMORY));
-                (state.threads..needed).for_each(|_| self.start_thread(&mut state));
-            }
-            come_before = state.taken + state.jobs.len() as u64;
+            let threads: Vec<Thread> = {
+                let mut state = self.state();
+                if state.jobs.is_empty() {
+                    state.is_watched = false;
+                    return;
+                }
+                let mut needed = state.threads;
+                if come_before > state.taken {
+                    // Doubled rather than one per waiting job: on busy CPUs jobs wait too, and more threads would not
+                    // help.
+                    needed = (state.threads * 2).clamp(self.few, self.most);
+                    state.needed = Some((needed, clock::now() + MEMORY));
+                }
+                come_before = state.taken + state.jobs.len() as u64;
+                (state.threads..needed).map(|_| self.add_thread(&mut state)).collect()
+            };
+            threads.into_iter().for_each(Thread::start);
         }
     }
 }
 
 impl Thread {
+    /// Starts the thread.
+    fn start(mut self) {
+        tokio::task::spawn_blocking(move || {
+            while let Some(job) = self.next() {
+                job();
+            }
+        });
+    }
+
     /// Takes the next job. If the queue is empty, returns `None` and no longer counts the thread.
     fn next(&mut self) -> Option<Job> {
         let mut state = self.queue.state();
@@ -280,6 +296,17 @@ mod tests {
         assert!(pool.queue.state().threads > pool.queue.few, "the next ones need not wait");
         drop(to_jobs);
         slow.await;
+    }
+
+    #[test]
+    fn a_runtime_that_shuts_down_and_a_new_job_do_not_wait_for_each_other() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        runtime.shutdown_background();
+        let _entered = handle.enter();
+        let pool = DiskPool::new(4);
+        assert!(pool.run(|| Ok(7)).now_or_never().is_none());
+        assert_eq!(pool.queue.state().threads, 0);
     }
 
     #[tokio::test]
