@@ -6,13 +6,14 @@
 pub(crate) mod administration;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
+use tokio::sync::Notify;
 use towpath_store::{
     Result, Space,
     sys::{
@@ -27,6 +28,7 @@ use crate::{
     entry::{Entry, disk_error, now_s},
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
     inventory::{Inventory, Victim},
+    names::KnownVersion,
     origin::{Origin, OriginOptions},
     pins::Pins,
     store::CacheStore,
@@ -95,10 +97,21 @@ struct Inner {
     inventory: Arc<Inventory>,
     pins: Pins,
     accounts: Arc<Accounts>,
-    /// The entries that are open.
-    entries: Mutex<HashMap<EntryName, Weak<Entry>>>,
+    entries: Mutex<Entries>,
+    /// Notified when an entry has been removed.
+    removed: Notify,
     /// The entries opened last, in order: kept open, so that they need not be verified again at each open.
     recent: Mutex<VecDeque<Arc<Entry>>>,
+    /// When this cache was opened, in seconds since the Unix epoch.
+    started_s: u32,
+}
+
+/// The entries with open files.
+#[derive(Debug, Default)]
+struct Entries {
+    open: HashMap<EntryName, Weak<Entry>>,
+    /// Those whose files are being removed. They cannot be opened meanwhile.
+    being_removed: HashSet<EntryName>,
 }
 
 /// State of a cache directory.
@@ -132,8 +145,9 @@ impl Cache {
         let disk = CacheDisk::open(volume, options.disk_jobs);
         let disk = Arc::new(disk.map_err(|error| disk_error("opening the cache", &error))?);
         let (pins, inventory, accounts) = (Pins::read(&disk)?, Arc::default(), Arc::default());
-        let (entries, recent) = (Mutex::default(), Mutex::default());
-        Ok(Self(Arc::new(Inner { disk, options, inventory, pins, accounts, entries, recent })))
+        let (entries, recent, removed) = (Mutex::default(), Mutex::default(), Notify::new());
+        let started_s = now_s();
+        Ok(Self(Arc::new(Inner { disk, options, inventory, pins, accounts, entries, removed, recent, started_s })))
     }
 
     /// Returns an origin as seen through this cache.
@@ -147,7 +161,7 @@ impl Cache {
         CacheStatistics { entries: inventory.len() as u64, bytes: inventory.bytes(), disk_failures: disk.failures() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<EntryName, Weak<Entry>>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,41 +173,58 @@ impl Cache {
     /// size. Does not wait for the disk.
     pub(crate) fn present_bytes(&self, version: &Version) -> u64 {
         let name = version.name();
-        match self.entries().get(&name).and_then(Weak::upgrade) {
+        match self.entries().open.get(&name).and_then(Weak::upgrade) {
             Some(entry) => entry.present_bytes(),
             None => self.0.inventory.bytes_of(&name).min(version.size),
         }
     }
 
-    pub(crate) fn disk(&self) -> &CacheDisk {
+    pub(crate) fn disk(&self) -> &Arc<CacheDisk> {
         &self.0.disk
     }
 
-    /// Returns the entry of a version, open.
+    /// Returns the entry of a version for a reader, open.
     ///
     /// # Errors
     /// Errors of the disk.
     pub(crate) async fn entry(&self, version: Version) -> Result<Arc<Entry>> {
-        let name = version.name();
-        let entry = {
-            let mut entries = self.entries();
-            match entries.get(&name).and_then(Weak::upgrade) {
-                Some(entry) => entry,
-                None => {
-                    if entries.len() == entries.capacity() {
-                        entries.retain(|_, entry| entry.strong_count() > 0);
-                    }
-                    let entry = Arc::new(Entry::new(version, name, &self.0.disk, &self.0.inventory));
-                    self.apply_pins(&entry);
-                    entries.insert(name, Arc::downgrade(&entry));
-                    entry
-                }
-            }
-        };
-        entry.open().await?;
+        let entry = self.find_entry(version).await;
+        entry.open(true).await?;
         entry.slot.record_open();
         self.keep_open(&entry);
         Ok(entry)
+    }
+
+    /// Returns the entry of a version for maintenance, open. It does not count as used.
+    pub(crate) async fn entry_unused(&self, version: Version) -> Result<Arc<Entry>> {
+        let entry = self.find_entry(version).await;
+        entry.open(false).await?;
+        Ok(entry)
+    }
+
+    /// Returns the entry of a version, once its files are not being removed.
+    async fn find_entry(&self, version: Version) -> Arc<Entry> {
+        let name = version.name();
+        loop {
+            let mut removed = std::pin::pin!(self.0.removed.notified());
+            removed.as_mut().enable();
+            {
+                let mut entries = self.entries();
+                if let Some(entry) = entries.open.get(&name).and_then(Weak::upgrade) {
+                    return entry;
+                }
+                if !entries.being_removed.contains(&name) {
+                    if entries.open.len() == entries.open.capacity() {
+                        entries.open.retain(|_, entry| entry.strong_count() > 0);
+                    }
+                    let entry = Arc::new(Entry::new(version, name, &self.0.disk, &self.0.inventory));
+                    self.apply_pins(&entry);
+                    entries.open.insert(name, Arc::downgrade(&entry));
+                    return entry;
+                }
+            }
+            removed.await;
+        }
     }
 
     fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Entry>>> {
@@ -216,74 +247,91 @@ impl Cache {
         self.recent().retain(|entry| entry.slot.name != *name);
     }
 
-    /// Walks over the entries, then keeps the space within its limits. Never returns.
+    /// Walks over the entries, and keeps the space within its limits meanwhile and afterwards. Never returns.
     pub async fn maintain(&self) {
-        if let Err(error) = self.walk().await {
-            tracing::warn!(%error, "cannot list the cache: entries are found when they are used");
-        }
-        let mut tick = tokio::time::interval(CHECK_INTERVAL);
-        loop {
-            tick.tick().await;
-            if let Err(error) = self.evict_excess().await {
-                tracing::warn!(%error, "cannot free space of the cache");
+        let walk = async {
+            match self.walk().await {
+                Ok(0) => {}
+                Ok(failures) => tracing::warn!(failures, "entries of the cache could not be read"),
+                Err(error) => tracing::warn!(%error, "cannot list the cache: entries are found when they are used"),
             }
-        }
+        };
+        let evict = async {
+            let mut tick = tokio::time::interval(CHECK_INTERVAL);
+            loop {
+                tick.tick().await;
+                if let Err(error) = self.evict_excess().await {
+                    tracing::warn!(%error, "cannot free space of the cache");
+                }
+            }
+        };
+        futures::join!(walk, evict);
     }
 
     /// Adds all entries in the directory to the inventory, and removes leftovers: files that an interrupted removal
-    /// left, and data without an index. Other files are left alone.
+    /// left, data without an index, and an index without data. Other files are left alone. Returns the number of entries
+    /// that could not be read.
     ///
     /// # Errors
-    /// Errors of the disk.
-    pub async fn walk(&self) -> Result<()> {
+    /// Errors of the disk while listing directories.
+    pub async fn walk(&self) -> Result<u64> {
         let cache = self.clone();
-        let empty_trash = move || {
-            let disk = &cache.0.disk;
-            for entry in entries_of(&*disk.volume, Path::new(TRASH)).map_err(listing_error)? {
-                remove_file(disk, &Path::new(TRASH).join(entry));
-            }
-            Ok(())
-        };
-        self.0.disk.pool.run(empty_trash).await?;
+        self.0.disk.pool.run(move || cache.empty_trash().map_err(|error| listing_error(&error))).await?;
+        let mut failures = 0;
         for directory in 0..DIRECTORIES {
             let cache = self.clone();
             let directory = PathBuf::from(format!("entries/{directory:02x}"));
-            self.0.disk.pool.run(move || cache.walk_directory(&directory).map_err(listing_error)).await?;
+            let job = move || cache.walk_directory(&directory).map_err(|error| listing_error(&error));
+            failures += self.0.disk.pool.run(job).await?;
+        }
+        Ok(failures)
+    }
+
+    /// Removes what an earlier process left in the trash.
+    fn empty_trash(&self) -> io::Result<()> {
+        let disk = &self.0.disk;
+        for file in entries_of(&*disk.volume, Path::new(TRASH))? {
+            let file = Path::new(TRASH).join(file);
+            // A younger one is being written or removed by this process.
+            if disk.volume.usage(&file).is_ok_and(|usage| usage.changed_s < i64::from(self.0.started_s)) {
+                remove_file(disk, &file);
+            }
         }
         Ok(())
     }
 
-    fn walk_directory(&self, directory: &Path) -> io::Result<()> {
-        let volume = &*self.0.disk.volume;
-        for file in entries_of(volume, directory)? {
+    fn walk_directory(&self, directory: &Path) -> io::Result<u64> {
+        let mut failures = 0;
+        for file in entries_of(&*self.0.disk.volume, directory)? {
             let path = directory.join(file);
-            let Some(name) = entry_name(&path) else { continue };
-            if path.extension().is_some_and(|extension| extension == "data") {
-                self.add_to_inventory(&name)?;
+            let is_file = |extension| path.extension().is_some_and(|found| found == extension);
+            let Some(name) = entry_name(&path).filter(|_| is_file("data") || is_file("index")) else { continue };
+            if let Err(error) = self.add_to_inventory(&name) {
+                tracing::debug!(%error, path = %path.display(), "cannot read an entry of the cache");
+                failures += 1;
             }
         }
-        Ok(())
+        Ok(failures)
     }
 
-    /// Adds the entry `name`, which has a data file, to the inventory.
+    /// Adds an entry to the inventory, or removes it if it is not complete.
     fn add_to_inventory(&self, name: &EntryName) -> io::Result<()> {
-        let volume = &*self.0.disk.volume;
-        match self.read_version(name) {
-            Ok(Some(version)) => {
-                let usage = volume.usage(&file_name(name, "data"))?;
-                let used_s = volume.usage(&file_name(name, "index"))?.changed_s;
-                let slot = self.0.inventory.slot(name, version.size, u32::try_from(used_s).unwrap_or(0));
-                slot.set_pinned(self.0.pins.contain(&version.origin, &version.path));
-                if slot.bytes() == 0 {
-                    self.0.inventory.set_bytes(&slot, usage.allocated_bytes);
-                }
-                Ok(())
-            }
-            // Unless it is being created just now.
-            Ok(None) => self.remove_closed(name).map(drop),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.remove_closed(name).map(drop),
-            Err(error) => Err(error),
+        if self.0.inventory.bytes_of(name) > 0 {
+            return Ok(());
         }
+        let version = absent_if_missing(self.read_version(name))?;
+        let data = absent_if_missing(self.0.disk.volume.usage(&file_name(name, "data")).map(Some))?;
+        let (Some(version), Some(data)) = (version, data) else {
+            // Unless it is being created just now.
+            return self.remove_closed(name).map(drop);
+        };
+        let index = self.0.disk.volume.usage(&file_name(name, "index"))?;
+        let slot = self.0.inventory.slot(name, version.size, u32::try_from(index.changed_s).unwrap_or(0));
+        slot.set_pinned(self.0.pins.contain(&version.origin, &version.path));
+        if slot.bytes() == 0 {
+            self.0.inventory.set_bytes(&slot, data.allocated_bytes + index.allocated_bytes);
+        }
+        Ok(())
     }
 
     /// Reads the version of an entry; `None` if its index has no intact header of this cache.
@@ -298,23 +346,30 @@ impl Cache {
 
     /// Removes the files of an entry, unless it is open. Returns whether they were removed.
     fn remove_closed(&self, name: &EntryName) -> io::Result<bool> {
-        let disk = &self.0.disk;
-        let trash = format!("{TRASH}/{}", random::key());
-        // The entry cannot be opened while its files are renamed.
-        let entries = self.entries();
-        if entries.get(name).is_some_and(|entry| entry.strong_count() > 0) {
-            return Ok(false);
+        {
+            let mut entries = self.entries();
+            let is_open = entries.open.get(name).is_some_and(|entry| entry.strong_count() > 0);
+            if is_open || !entries.being_removed.insert(*name) {
+                return Ok(false);
+            }
         }
-        remove_file(disk, &file_name(name, "index"));
-        let renamed = disk.volume.rename(&file_name(name, "data"), Path::new(&trash));
-        drop(entries);
+        let outcome = self.remove_files(name);
         self.0.inventory.remove(name);
-        match renamed {
-            Ok(()) => remove_file(disk, Path::new(&trash)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        self.entries().being_removed.remove(name);
+        self.0.removed.notify_waiters();
+        outcome.map(|()| true)
+    }
+
+    fn remove_files(&self, name: &EntryName) -> io::Result<()> {
+        let disk = &self.0.disk;
+        if let Ok(Some(version)) = self.read_version(name) {
+            KnownVersion::forget(disk, &version.origin, &version.path);
         }
-        Ok(true)
+        // Without its index nothing of the data counts.
+        for extension in ["index", "data"] {
+            absent_if_missing(disk.volume.remove(&file_name(name, extension)).map(Some))?;
+        }
+        Ok(())
     }
 
     /// Frees space if the disk or the cache is above its high watermark, until it is below the low one.
@@ -345,13 +400,13 @@ impl Cache {
         Ok(freed)
     }
 
-    /// Evicts a segment, or the whole of a closed entry with one segment. Returns the freed bytes, or `None` if it is in
-    /// use.
+    /// Evicts a segment, or the whole of a closed entry with one segment. If the segment is empty, evicts the next one
+    /// of the entry that is not. Returns the freed bytes, or `None` if it is in use.
     async fn evict(&self, victim: &Victim) -> Result<Option<u64>> {
         let Victim { slot, segment } = victim;
         let name = slot.name;
         self.let_close(&name);
-        let open = self.entries().get(&name).and_then(Weak::upgrade);
+        let open = self.entries().open.get(&name).and_then(Weak::upgrade);
         let entry = match open {
             Some(entry) => entry,
             None if slot.segments() == 1 => return self.remove_entry(&name).await,
@@ -359,15 +414,20 @@ impl Cache {
                 let cache = self.clone();
                 let read = move || cache.read_version(&name).map_err(|error| disk_error("reading an index", &error));
                 match self.0.disk.pool.run(read).await? {
-                    Some(version) => self.entry(version).await?,
+                    Some(version) => self.entry_unused(version).await?,
                     None => return self.remove_entry(&name).await,
                 }
             }
         };
-        let range = slot.range(*segment);
-        let freed = entry.free(&range).await?;
-        // It is empty or in use now: others are to be chosen next.
-        slot.touch(&range, now_s());
+        let mut freed = None;
+        for segment in (*segment..slot.segments()).chain(0..*segment) {
+            freed = entry.free(&slot.range(segment)).await?;
+            if freed != Some(0) {
+                // It is empty or in use now: others are to be chosen next.
+                slot.touch(&slot.range(segment), now_s());
+                break;
+            }
+        }
         let is_empty = entry.present_bytes() == 0;
         drop(entry);
         if is_empty {
@@ -395,8 +455,16 @@ fn entries_of(volume: &dyn Volume, directory: &Path) -> io::Result<Vec<std::ffi:
     }
 }
 
-fn listing_error(error: io::Error) -> towpath_store::Error {
-    disk_error("listing the cache", &error)
+fn listing_error(error: &io::Error) -> towpath_store::Error {
+    disk_error("listing the cache", error)
+}
+
+/// Returns nothing in place of an error about a missing file.
+fn absent_if_missing<T>(outcome: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => outcome,
+    }
 }
 
 /// Removes a file; a failure is only reported, because the next walk removes it.

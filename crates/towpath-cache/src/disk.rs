@@ -45,8 +45,11 @@ impl CacheDisk {
     /// identity file they are not recognized.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Errors of the disk; `WouldBlock` if another process uses the directory; `Unsupported` if the file system cannot
+    /// free parts of files.
     pub(crate) fn open(volume: Arc<dyn Volume>, jobs: usize) -> std::io::Result<Self> {
+        volume.lock()?;
+        check_holes(&*volume)?;
         let id = match read_identity(&*volume)? {
             Some(id) => id,
             None => write_identity(&*volume)?,
@@ -86,6 +89,22 @@ impl CacheDisk {
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
+}
+
+/// Checks that space in the middle of a file can be freed.
+fn check_holes(volume: &dyn Volume) -> std::io::Result<()> {
+    let name = Path::new("trash/holes");
+    let file = volume.open_or_create(name)?;
+    file.write_at(0, &[1; 8192])?;
+    let punched = file.punch_hole(0, 4096);
+    volume.remove(name)?;
+    punched.map_err(|error| match error.kind() {
+        std::io::ErrorKind::Unsupported => std::io::Error::new(
+            error.kind(),
+            "its file system cannot free parts of files (ext4, XFS, Btrfs and tmpfs can)",
+        ),
+        _ => error,
+    })
 }
 
 fn read_identity(volume: &dyn Volume) -> std::io::Result<Option<CacheId>> {

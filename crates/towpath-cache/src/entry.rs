@@ -28,7 +28,7 @@ use crate::{
     disk::CacheDisk,
     extents::{CHUNK_BYTES, ExtentMap, Interval, UnitCheck, split_at_units},
     flights::{Flight, Flights, Outcome},
-    index::{EntryName, IndexCodec, MAX_INDEX_BYTES, RECORD_BYTES, Record},
+    index::{EntryName, IndexCodec, MAX_HEADER_BYTES, RECORD_BYTES, Record},
     inventory::{Inventory, Slot},
     version::{Version, file_name},
 };
@@ -38,10 +38,16 @@ use crate::{
 const MERGED_GAP_BYTES: u64 = 256;
 /// The gaps fetched for one request are at most its bytes divided by this.
 const MERGED_SHARE: u64 = 20;
+/// Length of one read of an index in bytes, a whole number of records.
+const REPLAY_BYTES: usize = RECORD_BYTES << 15;
+/// Number of bytes of superseded records, beyond half of an index, that do not cause a compact one to be written.
+const MAX_SUPERSEDED_BYTES: u64 = 1 << 20;
 /// Maximum length of the range of a record in bytes: its field has 32 bits.
 const MAX_RECORD_BYTES: u64 = 1 << 31;
 /// Maximum length of one read to verify units, in bytes.
 const VERIFY_BYTES: u64 = 1 << 20;
+/// Maximum gap between two units that are read together to be verified, in bytes.
+const VERIFY_GAP_BYTES: u64 = 16 << 10;
 
 /// A file version in the cache.
 #[derive(Debug)]
@@ -105,6 +111,20 @@ impl Drop for OpenFlight {
     }
 }
 
+/// A flight whose bytes are on the disk, but not visible yet.
+#[derive(Debug)]
+pub(crate) struct WrittenFlight {
+    open: OpenFlight,
+    intervals: Vec<Interval>,
+}
+
+impl WrittenFlight {
+    /// Ends the flight.
+    pub(crate) fn end(self, outcome: Outcome) {
+        self.open.end(outcome);
+    }
+}
+
 impl Entry {
     /// Creates an entry, whose files are not open yet.
     pub(crate) fn new(version: Version, name: EntryName, disk: &Arc<CacheDisk>, inventory: &Arc<Inventory>) -> Self {
@@ -124,12 +144,22 @@ impl Entry {
 
     /// Opens the files and reads the index, unless that was done.
     ///
+    /// `is_use` records on the disk that it was used, which orders evictions after a restart.
+    ///
     /// # Errors
     /// Errors of the cache's disk.
-    pub(crate) async fn open(self: &Arc<Self>) -> Result<()> {
+    pub(crate) async fn open(self: &Arc<Self>, is_use: bool) -> Result<()> {
         let open = || async {
             let entry = Arc::clone(self);
-            let job = move || entry.load().map_err(|error| disk_error("opening a file of the cache", &error));
+            let job = move || {
+                let data = entry.load().and_then(|data| {
+                    if is_use {
+                        entry.disk.volume.touch(&file_name(&entry.slot.name, "index"))?;
+                    }
+                    Ok(data)
+                });
+                data.map_err(|error| disk_error("opening a file of the cache", &error))
+            };
             self.disk.pool.run(job).await
         };
         self.data.get_or_try_init(open).await.map(drop)
@@ -141,38 +171,69 @@ impl Entry {
         let volume: &dyn Volume = &*self.disk.volume;
         let data = volume.open_or_create(&data_name)?;
         let index = volume.open_or_create(&index_name)?;
-        let index_bytes = index.size()?;
-        let mut bytes = Vec::new();
-        if index_bytes <= MAX_INDEX_BYTES {
-            index.read_at(0, index_bytes as usize, &mut bytes)?;
-        }
         let mut state = State::default();
-        match self.codec.check_header(&bytes) {
-            Some(header) => {
-                let records = bytes.get(header..).unwrap_or_default().chunks(RECORD_BYTES);
-                records.filter_map(|record| self.codec.decode(record, self.version.size)).for_each(
-                    |record| match record {
-                        Record::Present(interval) => state.extents.insert(interval, None),
-                        Record::Absent { start, end } => drop(state.extents.remove(&(start..end))),
-                    },
-                );
-                state.index_end = header as u64 + (index_bytes - header as u64).next_multiple_of(RECORD_BYTES as u64);
-            }
-            None => {
+        match self.replay(&*index, &mut state)? {
+            true => {}
+            false => {
                 index.set_size(0)?;
                 data.set_size(0)?;
+                state = State::default();
                 let header = self.codec.header(&self.version);
                 index.write_at(0, &header)?;
                 state.index_end = header.len() as u64;
             }
         }
         *self.state() = state;
-        volume.touch(&index_name)?;
-        self.inventory.set_bytes(&self.slot, volume.usage(&data_name)?.allocated_bytes);
+        let names = [&data_name, &index_name];
+        let bytes = names.map(|name| volume.usage(name).map(|usage| usage.allocated_bytes));
+        let [data_bytes, index_bytes] = bytes;
+        self.inventory.set_bytes(&self.slot, data_bytes? + index_bytes?);
         Ok(data)
     }
 
-    /// Returns `range` without what is beyond the end of the file.
+    /// Applies the records of an index to `state`, and writes a compact index if most records are superseded. Returns
+    /// false if the index does not begin with the header of this entry.
+    fn replay(&self, index: &dyn VolumeFile, state: &mut State) -> std::io::Result<bool> {
+        let index_bytes = index.size()?;
+        let mut bytes = Vec::new();
+        index.read_at(0, MAX_HEADER_BYTES, &mut bytes)?;
+        let Some(header) = self.codec.check_header(&bytes) else { return Ok(false) };
+        let mut at = header as u64;
+        while at < index_bytes {
+            bytes.clear();
+            if index.read_at(at, REPLAY_BYTES, &mut bytes)? == 0 {
+                break;
+            }
+            let records = bytes.chunks(RECORD_BYTES).filter_map(|record| self.codec.decode(record, self.version.size));
+            records.for_each(|record| match record {
+                Record::Present(interval) => state.extents.insert(interval, None),
+                Record::Absent { start, end } => drop(state.extents.remove(&(start..end))),
+            });
+            at += bytes.len() as u64;
+        }
+        state.index_end = header as u64 + (at - header as u64).next_multiple_of(RECORD_BYTES as u64);
+        let live = state.extents.intervals(&(0..self.version.size));
+        if state.index_end - header as u64 > 2 * (live.len() * RECORD_BYTES) as u64 + MAX_SUPERSEDED_BYTES {
+            state.index_end = self.compact(&live)?;
+        }
+        Ok(true)
+    }
+
+    /// Replaces the index by one with only `live` intervals. Returns its length.
+    fn compact(&self, live: &[Interval]) -> std::io::Result<u64> {
+        let mut bytes = self.codec.header(&self.version);
+        live.iter().for_each(|interval| self.codec.encode(&Record::Present(*interval), &mut bytes));
+        let name = file_name(&self.slot.name, "index");
+        let part = name.with_extension("part");
+        let file = self.disk.volume.open_or_create(&part)?;
+        file.set_size(0)?;
+        file.write_at(0, &bytes)?;
+        file.sync_data()?;
+        self.disk.volume.rename(&part, &name)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Returns `range` clipped to the file.
     fn clipped(&self, range: &Range<u64>) -> Range<u64> {
         let end = range.end.min(self.version.size);
         range.start.min(end)..end
@@ -245,51 +306,58 @@ impl Entry {
         flight.end(outcome);
     }
 
-    /// Writes the bytes of flights to the disk, and ends the flights.
-    pub(crate) async fn store(self: &Arc<Self>, arrived: Vec<(OpenFlight, Bytes)>) {
+    /// Writes the bytes of flights to the disk. They are not visible yet. A flight whose bytes cannot be written ends.
+    pub(crate) async fn write(self: &Arc<Self>, arrived: Vec<(OpenFlight, Bytes)>) -> Vec<WrittenFlight> {
         let entry = Arc::clone(self);
-        let job = move || {
-            entry.store_now(arrived);
-            Ok(())
-        };
+        let job = move || Ok(arrived.into_iter().filter_map(|(open, data)| entry.write_now(open, &data)).collect());
         // If the pool is shutting down, the flights were dropped with the job.
-        let _ = self.disk.pool.run(job).await;
+        self.disk.pool.run(job).await.unwrap_or_default()
     }
 
-    fn store_now(&self, arrived: Vec<(OpenFlight, Bytes)>) {
-        let (mut stored, mut intervals) = (Vec::with_capacity(arrived.len()), Vec::new());
-        for (open, data) in arrived {
-            let start = open.flight.range.start;
-            let written = self.data().and_then(|file| {
-                file.write_at(start, &data).map_err(|error| disk_error("writing to the cache", &error))
-            });
-            match written {
-                Ok(()) => {
-                    intervals.extend(split_at_units(&open.flight.range).filter_map(|part| {
-                        let bytes = data.get((part.start - start) as usize..(part.end - start) as usize)?;
-                        Some(Interval { start: part.start, end: part.end, crc32c: crc32c(bytes) })
-                    }));
-                    stored.push(open);
-                }
-                Err(error) => {
-                    self.disk.record_failure(&error);
-                    open.end(Outcome::NotStored);
-                }
+    fn write_now(&self, open: OpenFlight, data: &[u8]) -> Option<WrittenFlight> {
+        let start = open.flight.range.start;
+        let written = self
+            .data()
+            .and_then(|file| file.write_at(start, data).map_err(|error| disk_error("writing to the cache", &error)));
+        match written {
+            Ok(()) => {
+                let intervals = split_at_units(&open.flight.range).filter_map(|part| {
+                    let bytes = data.get((part.start - start) as usize..(part.end - start) as usize)?;
+                    Some(Interval { start: part.start, end: part.end, crc32c: crc32c(bytes) })
+                });
+                let intervals = intervals.collect();
+                Some(WrittenFlight { open, intervals })
+            }
+            Err(error) => {
+                self.disk.record_failure(&error);
+                open.end(Outcome::NotStored);
+                None
             }
         }
-        if stored.is_empty() {
+    }
+
+    /// Makes written bytes visible, and ends their flights.
+    pub(crate) async fn publish(self: &Arc<Self>, written: Vec<WrittenFlight>) {
+        if written.is_empty() {
             return;
         }
         let now = clock::now();
+        let intervals: Vec<Interval> = written.iter().flat_map(|written| &written.intervals).copied().collect();
         let (records, at) = {
             let mut state = self.state();
             intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
             self.reserve_records(&mut state, intervals.iter().copied().map(Record::Present))
         };
         self.inventory.add_bytes(&self.slot, intervals.iter().map(Interval::length).sum());
-        stored.into_iter().for_each(|open| open.end(Outcome::Stored));
+        written.into_iter().for_each(|written| written.end(Outcome::Stored));
         self.disk.record_success();
-        self.write_records(at, &records);
+        let entry = Arc::clone(self);
+        let job = move || {
+            entry.write_records(at, &records);
+            Ok(())
+        };
+        // Without the records the bytes are absent after a restart.
+        let _ = self.disk.pool.run(job).await;
     }
 
     /// Frees the space of `range`, whole chunks, unless a part of it is leased or in flight. Returns the number of bytes
@@ -345,13 +413,20 @@ impl Entry {
         }
     }
 
-    /// Compares the units of `range` with their checksums, unless that was done recently. Damaged intervals become
+    /// Compares the units of `ranges` with their checksums, unless that was done recently. Damaged intervals become
     /// absent. May wait for the disk.
     ///
     /// # Errors
     /// Errors of the cache's disk.
-    pub(crate) async fn verify(self: &Arc<Self>, range: &Range<u64>) -> Result<Damage> {
-        let checks = self.state().extents.unverified(&self.clipped(range), clock::now());
+    pub(crate) async fn verify(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Damage> {
+        let checks = {
+            let (state, now) = (self.state(), clock::now());
+            let checks = ranges.iter().flat_map(|range| state.extents.unverified(&self.clipped(range), now));
+            let mut checks: Vec<UnitCheck> = checks.collect();
+            checks.sort_unstable_by_key(|check| check.range().start);
+            checks.dedup();
+            checks
+        };
         if checks.is_empty() {
             return Ok(Damage::default());
         }
@@ -363,13 +438,19 @@ impl Entry {
         let data = self.data()?;
         let mut damage = Damage::default();
         let mut buffer = Vec::new();
-        let is_near = |first: &UnitCheck, next: &UnitCheck| next.range().end - first.range().start <= VERIFY_BYTES;
         let mut rest = checks;
         while let Some(first) = rest.first() {
-            let count = rest.iter().take_while(|next| is_near(first, next)).count();
-            let (run, behind) = rest.split_at(count.max(1));
-            rest = behind;
             let start = first.range().start;
+            let mut end = start;
+            let near = rest.iter().take_while(|next| {
+                let range = next.range();
+                let is_near =
+                    range.start <= end.max(first.range().end) + VERIFY_GAP_BYTES && range.end - start <= VERIFY_BYTES;
+                end = if is_near { range.end } else { end };
+                is_near
+            });
+            let (run, behind) = rest.split_at(near.count().max(1));
+            rest = behind;
             let end = run.last().map_or(start, |last| last.range().end);
             buffer.clear();
             let read = data.read_at(start, (end - start) as usize, &mut buffer);
@@ -393,7 +474,7 @@ impl Entry {
             state.extents.set_verified(check, clock::now());
             return 0;
         }
-        // Only what is still as it was compared: another reader may have repaired it meanwhile.
+        // Another reader may have repaired an interval meanwhile: then it has changed.
         let mut removed = Vec::new();
         for interval in damaged {
             if state.extents.intervals(&(interval.start..interval.end)) == [interval] {
@@ -423,19 +504,50 @@ impl Entry {
         read
     }
 
-    /// Reads leased bytes from the disk, appended to `buffer`.
+    /// Reads leased bytes from the disk, appended to `buffer`. Returns the buffer, unchanged if the disk failed, and the
+    /// outcome.
     ///
     /// # Errors
-    /// Errors of the cache's disk.
-    pub(crate) async fn read(&self, range: &Range<u64>, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+    /// `Cancelled` if the process ends.
+    pub(crate) async fn read(&self, range: &Range<u64>, mut buffer: Vec<u8>) -> Result<(Vec<u8>, Result<()>)> {
         let data = Arc::clone(self.data()?);
         let (start, length) = (range.start, (range.end - range.start) as usize);
         let job = move || {
-            let got = data.read_at(start, length, &mut buffer);
-            match got.map_err(|error| disk_error("reading from the cache", &error))? {
-                got if got == length => Ok(buffer),
-                _ => Err(Error::new(Fault::Io, "a file of the cache is shorter than its index says")),
+            let before = buffer.len();
+            let outcome = match data.read_at(start, length, &mut buffer) {
+                Ok(got) if got == length => Ok(()),
+                Ok(_) => Err(Error::new(Fault::Io, "a file of the cache is shorter than its index says")),
+                Err(error) => Err(disk_error("reading from the cache", &error)),
+            };
+            if outcome.is_err() {
+                buffer.truncate(before);
             }
+            Ok((buffer, outcome))
+        };
+        self.disk.pool.run(job).await
+    }
+
+    /// Reads leased ranges from the disk, one after the other into one buffer; `None` if the disk failed.
+    ///
+    /// # Errors
+    /// `Cancelled` if the process ends.
+    pub(crate) async fn read_all(&self, ranges: Vec<Range<u64>>) -> Result<Option<Bytes>> {
+        let data = Arc::clone(self.data()?);
+        let job = move || {
+            let mut buffer = Vec::with_capacity(ranges.iter().map(|range| (range.end - range.start) as usize).sum());
+            for range in ranges {
+                let length = (range.end - range.start) as usize;
+                let before = buffer.len();
+                buffer.resize(before + length, 0);
+                let place = buffer.get_mut(before..).unwrap_or_default();
+                if data.read_now_at(range.start, place).is_none() {
+                    buffer.truncate(before);
+                    if !matches!(data.read_at(range.start, length, &mut buffer), Ok(got) if got == length) {
+                        return Ok(None);
+                    }
+                }
+            }
+            Ok(Some(Bytes::from(buffer)))
         };
         self.disk.pool.run(job).await
     }

@@ -131,7 +131,7 @@ impl ExtentMap {
         let mut at = overlapping.start;
         let (unit_start, unit_end) = (unit * UNIT_BYTES as u32, (unit + 1) * UNIT_BYTES as u32);
         let others = chunk.overlapping(unit_start, unit_end);
-        let stays_verified = others.is_empty() || chunk.verified & (1 << unit) != 0;
+        let stays_verified = others.is_empty() || verified.is_some_and(|now| is_verified(chunk, unit, now));
         if let Some(&before) = at.checked_sub(1).and_then(|index| chunk.intervals.get(index))
             && before.end == new.start
             && new.start > unit_start
@@ -358,6 +358,15 @@ mod tests {
         assert!(map.is_verified(&(0..30), now));
         assert!(!map.is_verified(&(0..30), now + VERIFIED_FOR * 2), "a comparison does not count for ever");
         assert_eq!(map.intervals(&(0..30)).len(), 1);
+    }
+
+    #[test]
+    fn a_new_piece_does_not_renew_an_old_comparison() {
+        let (content, now, mut map) = (content(), clock::now(), ExtentMap::default());
+        insert(&mut map, &content, &(0..10), Some(now));
+        let later = now + VERIFIED_FOR * 2;
+        insert(&mut map, &content, &(10..20), Some(later));
+        assert!(!map.is_verified(&(0..10), later));
     }
 
     #[test]

@@ -110,32 +110,22 @@ impl OpenedFile {
         }
     }
 
-    /// Waits until the bytes of `range` are on the disk of the cache and verified, and returns where they are.
-    async fn locate(&self, range: &Range<u64>) -> Result<Location> {
+    /// Waits until the bytes of `range` are on the disk of the cache and verified, and returns where they are. The
+    /// present bytes of `next`, which will be read soon, are verified with them.
+    async fn locate(&self, range: &Range<u64>, next: &[Range<u64>]) -> Result<Location> {
         for attempt in 0..ATTEMPTS {
-            let is_last = attempt + 1 == ATTEMPTS;
-            if !self.entry.covers(range) {
-                self.request(std::slice::from_ref(range));
-                let flights = self.entry.flights(range);
-                if flights.is_empty() && !self.entry.covers(range) {
-                    return Ok(Location::Origin);
-                }
-                for flight in flights {
-                    match self.account.origin(flight.wait()).await {
-                        Outcome::Stored | Outcome::Freed => {}
-                        // Perhaps the request of another caller, with other rights or a lost connection.
-                        Outcome::Failed(error) if !is_last && error.fault() != Fault::Changed => break,
-                        Outcome::Failed(error) => return Err(error),
-                        Outcome::NotStored => return Ok(Location::Origin),
-                    }
-                }
+            if !self.await_flights(range, attempt + 1 == ATTEMPTS).await? {
+                return Ok(Location::Origin);
             }
             let lease = self.entry.lease(range);
-            match self.account.disk(self.entry.verify(range)).await {
-                Ok(damage) => self.record_damage(damage.bytes),
-                Err(error) => {
-                    self.entry.disk().record_failure(&error);
-                    return Ok(Location::Origin);
+            if !self.entry.is_verified(range) {
+                let ranges = [std::slice::from_ref(range), next].concat();
+                match self.account.disk(self.entry.verify(&ranges)).await {
+                    Ok(damage) => self.record_damage(damage.bytes),
+                    Err(error) => {
+                        self.entry.disk().record_failure(&error);
+                        return Ok(Location::Origin);
+                    }
                 }
             }
             if self.entry.covers(range) {
@@ -143,6 +133,29 @@ impl OpenedFile {
             }
         }
         Ok(Location::Origin)
+    }
+
+    /// Requests the absent bytes of `range`, and waits for all of them that are in flight. Returns whether they were
+    /// stored; if not, they must be read from the origin.
+    async fn await_flights(&self, range: &Range<u64>, is_last: bool) -> Result<bool> {
+        if self.entry.covers(range) {
+            return Ok(true);
+        }
+        self.request(std::slice::from_ref(range));
+        let flights = self.entry.flights(range);
+        if flights.is_empty() && !self.entry.covers(range) {
+            return Ok(false);
+        }
+        for flight in flights {
+            match self.account.origin(flight.wait()).await {
+                Outcome::Stored | Outcome::Freed => {}
+                // Perhaps the request of another caller, with other rights or a lost connection.
+                Outcome::Failed(error) if !is_last && error.fault() != Fault::Changed => break,
+                Outcome::Failed(error) => return Err(error),
+                Outcome::NotStored => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     fn record_damage(&self, bytes: u64) {
@@ -155,23 +168,20 @@ impl OpenedFile {
 
     /// Appends the bytes of `range`, which lies within the file, to `buffer`.
     async fn read(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
-        let length = (range.end - range.start) as usize;
-        if let Location::Disk(_lease) = self.locate(range).await? {
-            let start = buffer.len();
-            match self.account.disk(self.entry.read(range, buffer)).await {
-                Ok(buffer) => {
-                    self.count_served(length as u64);
-                    return Ok(buffer);
-                }
-                Err(error) => self.entry.disk().record_failure(&error),
+        let Location::Disk(_lease) = self.locate(range, &[]).await? else {
+            return self.read_source(range, buffer).await;
+        };
+        let (buffer, read) = self.account.disk(self.entry.read(range, buffer)).await?;
+        match read {
+            Ok(()) => {
+                self.count_served(range.end - range.start);
+                Ok(buffer)
             }
-            // The buffer was lost with the failed read; only an empty one can be replaced.
-            if start > 0 {
-                return Err(Error::new(Fault::Unavailable, "the disk of the cache failed: repeat the request"));
+            Err(error) => {
+                self.entry.disk().record_failure(&error);
+                self.read_source(range, buffer).await
             }
-            return self.read_source(range, Vec::with_capacity(length)).await;
         }
-        self.read_source(range, buffer).await
     }
 
     /// Reads from the origin without storing the bytes.
@@ -179,18 +189,39 @@ impl OpenedFile {
         let length = (range.end - range.start) as usize;
         self.origin.counters.bypass_bytes.fetch_add(length as u64, Relaxed);
         self.account.bypass_bytes.fetch_add(length as u64, Relaxed);
-        let read = async { self.source.handle().await?.read_into(range.start, length, buffer).await };
+        let read = async { self.source.file().await?.handle.read_into(range.start, length, buffer).await };
         self.account.origin(read).await
     }
 
-    /// Reads the `group` of `ranges`, one after the other.
+    /// Reads the `group` of `ranges`: together if all are at hand, else one after the other.
     async fn read_group(&self, ranges: &[ByteRange], group: Range<usize>) -> Vec<(usize, Result<Bytes>)> {
+        let wanted = ranges.get(group.clone()).unwrap_or_default();
+        if let Some(results) = self.read_together(wanted).await {
+            return group.zip(results).collect();
+        }
         let mut results = Vec::with_capacity(group.len());
-        for index in group {
-            let Some(range) = ranges.get(index) else { continue };
+        for (index, range) in group.zip(wanted) {
             results.push((index, self.read_one(range).await));
         }
         results
+    }
+
+    /// Reads ranges with one job of the disk pool; `None` if one of them is not on the disk, or passes the end.
+    async fn read_together(&self, wanted: &[ByteRange]) -> Option<Vec<Result<Bytes>>> {
+        if wanted.iter().any(|range| range.end() > self.metadata.size) {
+            return None;
+        }
+        let ranges: Vec<_> = wanted.iter().map(|range| self.range(range.offset, range.length)).collect();
+        let mut leases = Vec::with_capacity(ranges.len());
+        for (index, range) in ranges.iter().enumerate() {
+            let next = ranges.get(index + 1..).unwrap_or_default();
+            let Ok(Location::Disk(lease)) = self.locate(range, next).await else { return None };
+            leases.push(lease);
+        }
+        let all = self.account.disk(self.entry.read_all(ranges)).await.ok()??;
+        self.count_served(all.len() as u64);
+        let mut rest = all;
+        Some(wanted.iter().map(|range| Ok(rest.split_to(range.length))).collect())
     }
 
     /// Reads one range of a vector.
@@ -355,8 +386,11 @@ struct AnnouncedReads {
     requested: Mutex<u64>,
 }
 
-/// How many announced bytes are requested ahead of the reader: the bandwidth-delay product of 1 Gbit/s and 250 ms.
-const WINDOW_BYTES: u64 = 32 << 20;
+/// How many announced bytes are requested ahead of the reader: twice the bandwidth-delay product of 1 Gbit/s and 250 ms,
+/// because data of weak versions are available one round trip after they arrived.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// Number of announced bytes that are verified together: with one job of the disk pool.
+const VERIFIED_TOGETHER_BYTES: u64 = 4 << 20;
 /// Announced bytes are requested in portions of at least this length.
 const PORTION_BYTES: u64 = 1 << 20;
 
@@ -403,6 +437,14 @@ impl AnnouncedReads {
         ranges.filter(|range| !range.is_empty()).collect()
     }
 
+    /// Returns the announced ranges after `range` that are to be verified with it.
+    fn next(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        match self.position(range.start) {
+            Some(position) => self.part(position..position.saturating_add(VERIFIED_TOGETHER_BYTES)),
+            None => Vec::new(),
+        }
+    }
+
     /// Returns the position of the announced byte at `offset` of the file, if it is announced.
     fn position(&self, offset: u64) -> Option<u64> {
         let mut ranges = self.ranges.iter().zip(&self.positions);
@@ -421,7 +463,7 @@ impl Preparation for AnnouncedReads {
             self.request(position);
         }
         // Without a place on the disk, the read itself waits for the origin.
-        self.file.locate(&range).await.map(drop)
+        self.file.locate(&range, &self.next(&range)).await.map(drop)
     }
 }
 

@@ -92,7 +92,7 @@ impl Flights {
         gaps
     }
 
-    /// Starts a flight of a range of which nothing is in flight.
+    /// Starts a flight of a range that overlaps no other flight.
     pub(crate) fn start(&mut self, range: Range<u64>) -> Arc<Flight> {
         debug_assert!(!range.is_empty() && self.overlapping(&range).next().is_none());
         let flight = Arc::new(Flight::new(range.clone()));

@@ -23,10 +23,6 @@ const FIXED_BYTES: usize = 96;
 pub(crate) const MAX_HEADER_BYTES: usize = 16 << 10;
 /// Length of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = 24;
-/// Maximum length of an index file that is read, in bytes: the records of 32 GiB in units, or of as many small
-/// intervals.
-pub(crate) const MAX_INDEX_BYTES: u64 = 64 << 20;
-
 /// Identifies a cache directory; random.
 pub(crate) type CacheId = [u8; 16];
 

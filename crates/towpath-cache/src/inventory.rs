@@ -20,7 +20,7 @@ use crate::index::EntryName;
 pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
 /// Maximum number of segments whose use is known separately; those of larger files are longer. 4,096 are 64 GiB.
 const MAX_SEGMENTS: u64 = 4096;
-/// Number of segments of which a victim is the best.
+/// Number of random segments that a victim is chosen from.
 const SAMPLE: usize = 64;
 /// What a request to an origin costs, expressed in bytes: a round trip of 10 ms at 100 MB/s. It makes many small files
 /// more valuable than one large file of the same size.

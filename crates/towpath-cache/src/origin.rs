@@ -12,13 +12,13 @@ use std::sync::{
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use towpath_store::{ByteRange, Caller, Error, Fault, ReadHandle, Result, Store, StorePath};
+use towpath_store::{ByteRange, Caller, Error, Fault, Result, Store, StorePath};
 
 use crate::{
-    entry::{Entry, OpenFlight},
+    entry::{Entry, OpenFlight, WrittenFlight},
     flights::{Flight, Outcome},
     rules::{Recheck, Rules},
-    source::Source,
+    source::{OpenFile, Source},
 };
 
 /// Unit of the budget in bytes.
@@ -79,7 +79,7 @@ pub(crate) struct OriginCounters {
     pub(crate) served_bytes: AtomicU64,
     /// Bytes that readers requested while they were absent.
     pub(crate) missed_bytes: AtomicU64,
-    /// Bytes that readers got from the origin without being stored.
+    /// Bytes that readers got from the origin because the disk of the cache failed.
     pub(crate) bypass_bytes: AtomicU64,
     /// Bytes fetched from the origin to be stored.
     pub(crate) fetched_bytes: AtomicU64,
@@ -177,38 +177,50 @@ struct Fetch {
 impl Fetch {
     async fn run(self, mut flights: Vec<OpenFlight>) {
         let bytes = flights.iter().map(|open| open.flight.length()).sum();
-        let _permit = self.origin.permit(bytes).await;
+        let permit = self.origin.permit(bytes).await;
         self.origin.counters.requests.fetch_add(1, Relaxed);
-        let file = match self.source.handle().await {
+        let file = match self.source.file().await {
             Ok(file) => file,
             Err(error) => {
                 let error = self.failed(error);
                 return flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
             }
         };
-        match flights.pop() {
-            Some(single) if flights.is_empty() => self.read(&**file, single).await,
+        let arrived = match flights.pop() {
+            Some(single) if flights.is_empty() => self.read(file, single).await,
             Some(last) => {
                 flights.push(last);
-                self.read_vector(&**file, flights).await;
+                self.read_vector(file, flights).await
             }
-            None => {}
+            None => return,
+        };
+        drop(permit);
+        match file.check().await {
+            Ok(()) => self.entry.publish(arrived).await,
+            Err(error) => {
+                let error = self.failed(error);
+                arrived.into_iter().for_each(|written| written.end(Outcome::Failed(error.clone())));
+            }
         }
     }
 
-    async fn read(&self, file: &dyn ReadHandle, open: OpenFlight) {
+    async fn read(&self, file: &OpenFile, open: OpenFlight) -> Vec<WrittenFlight> {
         let length = open.flight.length();
-        let data = file.read_into(open.flight.range.start, length, Vec::with_capacity(length)).await;
+        let data = file.handle.read_into(open.flight.range.start, length, Vec::with_capacity(length)).await;
         match self.accept(&open.flight, data.map(Bytes::from)) {
-            Ok(data) => self.entry.store(vec![(open, data)]).await,
-            Err(error) => open.end(Outcome::Failed(error)),
+            Ok(data) => self.entry.write(vec![(open, data)]).await,
+            Err(error) => {
+                open.end(Outcome::Failed(error));
+                Vec::new()
+            }
         }
     }
 
-    async fn read_vector(&self, file: &dyn ReadHandle, flights: Vec<OpenFlight>) {
+    async fn read_vector(&self, file: &OpenFile, flights: Vec<OpenFlight>) -> Vec<WrittenFlight> {
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
-        let mut reads = file.read_vector(ranges).ready_chunks(WRITTEN_TOGETHER);
+        let mut reads = file.handle.read_vector(ranges).ready_chunks(WRITTEN_TOGETHER);
+        let mut written = Vec::new();
         while let Some(results) = reads.next().await {
             let mut arrived = Vec::with_capacity(results.len());
             for (index, result) in results {
@@ -218,12 +230,18 @@ impl Fetch {
                     Err(error) => open.end(Outcome::Failed(error)),
                 }
             }
-            self.entry.store(arrived).await;
+            let arrived = self.entry.write(arrived).await;
+            if file.is_strong() {
+                self.entry.publish(arrived).await;
+            } else {
+                written.extend(arrived);
+            }
         }
         for open in open.into_iter().flatten() {
             let error = Error::new(Fault::Truncated, "the response of the origin lacks a range");
             open.end(Outcome::Failed(self.failed(error)));
         }
+        written
     }
 
     /// Checks and counts the result of a range.

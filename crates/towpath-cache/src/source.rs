@@ -3,16 +3,49 @@
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
-use towpath_store::{Caller, Error, Fault, OpenOptions, ReadHandle, Result};
+use towpath_store::{Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, VersionTag};
 
 use crate::{cache::Cache, names::KnownVersion, origin::Origin, version::Version};
 
 /// A file at an origin, pinned to one version.
 #[derive(Debug)]
 pub(crate) struct Source {
-    handle: OnceCell<Arc<dyn ReadHandle>>,
+    handle: OnceCell<OpenFile>,
     /// How to open it.
     opening: Option<Opening>,
+}
+
+/// A file that is open at its origin.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) handle: Arc<dyn ReadHandle>,
+    size: u64,
+    /// Whether the origin may answer a read after a change of the file without noticing: its tags are weak.
+    is_weak: bool,
+}
+
+impl OpenFile {
+    fn new(handle: Arc<dyn ReadHandle>, metadata: &Metadata) -> Self {
+        let is_weak = metadata.version.as_ref().is_none_or(VersionTag::is_weak);
+        Self { handle, size: metadata.size, is_weak }
+    }
+
+    /// Whether each response is certainly of the opened version.
+    pub(crate) fn is_strong(&self) -> bool {
+        !self.is_weak
+    }
+
+    /// Checks that everything read so far was of the opened version. Costs a round trip if the tags are weak.
+    ///
+    /// # Errors
+    /// `Changed`; errors of the origin.
+    pub(crate) async fn check(&self) -> Result<()> {
+        match self.is_weak {
+            // A read past the end makes a store compare the version.
+            true => self.handle.read(self.size, 1).await.map(drop),
+            false => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -25,8 +58,8 @@ struct Opening {
 
 impl Source {
     /// Wraps an open file.
-    pub(crate) fn open(handle: Arc<dyn ReadHandle>) -> Self {
-        Self { handle: OnceCell::new_with(Some(handle)), opening: None }
+    pub(crate) fn open(handle: Arc<dyn ReadHandle>, metadata: &Metadata) -> Self {
+        Self { handle: OnceCell::new_with(Some(OpenFile::new(handle, metadata))), opening: None }
     }
 
     /// A file that is opened by the first request.
@@ -39,28 +72,25 @@ impl Source {
     ///
     /// # Errors
     /// Errors of the origin; `Changed` if it has another version.
-    pub(crate) async fn handle(&self) -> Result<&Arc<dyn ReadHandle>> {
+    pub(crate) async fn file(&self) -> Result<&OpenFile> {
         self.handle.get_or_try_init(|| self.open_now()).await
     }
 
-    async fn open_now(&self) -> Result<Arc<dyn ReadHandle>> {
+    async fn open_now(&self) -> Result<OpenFile> {
         let missing = || Error::new(Fault::Internal, "the file at the origin is not open");
         let Opening { cache, origin, caller, version } = self.opening.as_ref().ok_or_else(missing)?;
         let opened = origin.store.open(&origin.identity(caller), &version.path, OpenOptions::default()).await?;
         let metadata = opened.metadata().await?;
         if Version::of(&origin.name, &version.path, &metadata).as_ref() == Some(version) {
-            return Ok(opened);
+            return Ok(OpenFile::new(opened, &metadata));
         }
-        let (cache, version) = (cache.clone(), version.clone());
         let message = format!("the origin {} has another version, although a rule says that it has not", origin.name);
+        let (disk, version) = (Arc::clone(cache.disk()), version.clone());
         let forget = move || {
-            KnownVersion::forget(cache.disk(), &version.origin, &version.path);
+            KnownVersion::forget(&disk, &version.origin, &version.path);
             Ok(())
         };
-        let pool = self.opening.as_ref().map(|opening| opening.cache.disk().pool.clone());
-        if let Some(pool) = pool {
-            pool.run(forget).await?;
-        }
+        cache.disk().pool.run(forget).await?;
         Err(Error::new(Fault::Changed, message))
     }
 }

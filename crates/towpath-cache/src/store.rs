@@ -27,7 +27,7 @@ pub struct OriginStatistics {
     pub served_bytes: u64,
     /// Bytes that readers requested while they were absent.
     pub missed_bytes: u64,
-    /// Bytes that readers got from the origin without being stored, because the disk failed or the version is unknown.
+    /// Bytes that readers got from the origin because the disk of the cache failed.
     pub bypass_bytes: u64,
     /// Bytes fetched from the origin to be stored.
     pub fetched_bytes: u64,
@@ -192,7 +192,7 @@ impl Store for CacheStore {
         };
         let Some(version) = self.version(&self.origin.path(path)?, &metadata, requested_ns) else { return Ok(opened) };
         self.remember(&version, recheck).await;
-        Ok(self.cached(version, Source::open(Arc::clone(&opened)), metadata).await.unwrap_or(opened))
+        Ok(self.cached(version, Source::open(Arc::clone(&opened), &metadata), metadata).await.unwrap_or(opened))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {

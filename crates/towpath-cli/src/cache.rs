@@ -64,9 +64,17 @@ async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
     }
     let _maintaining = AbortOnDropHandle::new(tokio::spawn(async move { cache.maintain().await }));
     let places = access::urls(&settings.server(), &server.addresses());
-    complain(format_args!("caching {} in {} at {places}", settings.origin, settings.directory.display()));
+    let origin = url(&settings)?.without_secrets();
+    complain(format_args!("caching {origin} in {} at {places}", settings.directory.display()));
     access::metrics_places(&server.monitoring_addresses()).into_iter().for_each(complain);
-    serve::run(server, signals, || Ok(load_for(arguments)?.settings.server())).await
+    serve::run(server, signals, || {
+        let changed = load_for(arguments)?.settings;
+        if changed.differs_in_cache(&settings) {
+            complain("the settings of the cache itself (origin, directory, rules, space, credential) need a restart");
+        }
+        Ok(changed.server())
+    })
+    .await
 }
 
 /// Loads the layered settings of the role.
@@ -84,14 +92,18 @@ fn load_for(arguments: &CacheArguments) -> Result<Layered<CacheConfig>, Failure>
     ];
     match missing.iter().find(|(is_missing, _)| *is_missing) {
         Some((_, problem)) => Err(Failure::Usage((*problem).into())),
-        None => Ok(layered),
+        None => layered.settings.check_space().map(|()| layered),
     }
+}
+
+/// Returns the URL of the origin. An error does not repeat it: it may have a password.
+fn url(settings: &CacheConfig) -> Result<Url, Failure> {
+    settings.origin.parse().map_err(|error| Failure::Usage(format!("the URL of the origin is invalid: {error}")))
 }
 
 /// Opens the cache and connects its origin.
 fn open(settings: &CacheConfig, descriptors: u64) -> Result<(Cache, CacheStore), Failure> {
-    let invalid = |error: &dyn std::fmt::Display| Failure::Usage(format!("origin {}: {error}", settings.origin));
-    let url: Url = settings.origin.parse().map_err(|error| invalid(&error))?;
+    let url = url(settings)?;
     let options = ClientOptions {
         token: settings.token.clone().map_or(TokenSource::Discover, TokenSource::File),
         ca_file: settings.ca.clone(),

@@ -201,6 +201,12 @@ impl LocalStore {
     }
 }
 
+/// Returns whether the file system of an open file or directory has no disk.
+pub(crate) fn is_in_memory(file: &File) -> std::io::Result<bool> {
+    let status = rustix::fs::fstatfs(file)?;
+    Ok(root::is_in_memory(u64::try_from(status.f_type).unwrap_or(0)))
+}
+
 #[async_trait]
 impl Store for LocalStore {
     fn capabilities(&self) -> Capabilities {

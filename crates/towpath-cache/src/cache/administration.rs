@@ -40,7 +40,7 @@ pub struct Eviction {
     pub entries: u64,
     /// Number of freed bytes.
     pub freed_bytes: u64,
-    /// Number of entries of which a part was in use and stayed.
+    /// Number of entries with a part in use, which stayed.
     pub in_use: u64,
     /// Number of entries that are pinned and stayed.
     pub pinned: u64,
@@ -95,7 +95,7 @@ impl Cache {
     pub async fn describe(&self, origin: &str, path: &StorePath) -> Result<Vec<EntryDescription>> {
         let mut descriptions = Vec::new();
         for (_, version) in self.entries_below(origin, path).await? {
-            let entry = self.entry(version).await?;
+            let entry = self.entry_unused(version).await?;
             let Version { origin, path, size, mtime_ns, .. } = entry.version.clone();
             descriptions.push(EntryDescription {
                 origin: origin.to_string(),
@@ -128,11 +128,12 @@ impl Cache {
                 eviction.pinned += 1;
                 continue;
             }
+            self.let_close(&name);
             if let Some(freed) = self.remove_entry(&name).await? {
                 eviction.freed_bytes += freed;
                 continue;
             }
-            let entry = self.entry(version).await?;
+            let entry = self.entry_unused(version).await?;
             let freed = (0..slot.segments()).map(|segment| slot.range(segment));
             for range in freed {
                 eviction.freed_bytes += entry.free(&range).await?.unwrap_or(0);
@@ -186,7 +187,7 @@ impl Cache {
     }
 
     async fn scrub_entry(&self, version: Version, bytes_per_s: u64, outcome: &mut ScrubOutcome) -> Result<()> {
-        let entry = self.entry(version).await?;
+        let entry = self.entry_unused(version).await?;
         entry.distrust();
         for start in (0..entry.version.size).step_by(SCRUB_BYTES as usize) {
             let range = start..start + SCRUB_BYTES;
@@ -194,7 +195,7 @@ impl Cache {
             if present == 0 {
                 continue;
             }
-            let Damage { bytes } = entry.verify(&range).await?;
+            let Damage { bytes } = entry.verify(std::slice::from_ref(&range)).await?;
             outcome.compared_bytes += present;
             outcome.damaged_bytes += bytes;
             let pause = Duration::from_secs_f64(present as f64 / bytes_per_s.max(1) as f64);
@@ -211,7 +212,7 @@ impl Cache {
     pub async fn spoil(&self, origin: &str, path: &StorePath, how: Spoiling) -> Result<u64> {
         let mut spoiled = 0;
         for (name, version) in self.entries_below(origin, path).await? {
-            let entry = self.entry(version).await?;
+            let entry = self.entry_unused(version).await?;
             let Some(present) = entry.first_present() else { continue };
             let (cache, spoiling) = (self.clone(), present.clone());
             self.0.disk.pool.run(move || cache.damage(&name, &spoiling, how)).await?;

@@ -21,12 +21,13 @@ async fn read_after(spoil: impl FnOnce(&File, &File)) -> (u64, u64) {
     origin.check(&*origin.open().await, 0, SIZE).await;
     let [data, index] = origin.files().await;
     spoil(&open(&data), &open(&index));
-    origin.reopen();
+    origin.reopen().await;
     let file = origin.open().await;
     origin.check(&*file, 0, SIZE).await;
     origin.check(&*file, 0, SIZE).await;
+    drop(file);
     let statistics = origin.statistics();
-    origin.reopen();
+    origin.reopen().await;
     origin.check(&*origin.open().await, 0, SIZE).await;
     assert_eq!(origin.statistics().fetched_bytes, 0, "the repair was stored");
     (statistics.fetched_bytes, statistics.damaged_bytes)
@@ -88,7 +89,7 @@ async fn files_of_another_cache_or_entry_are_not_believed() {
     let mut origin = Origin::with_file(SIZE).await;
     origin.check(&*origin.open().await, 0, SIZE).await;
     std::fs::remove_file(origin.directory.path().join("towpath-cache")).unwrap();
-    origin.reopen();
+    origin.reopen().await;
     origin.check(&*origin.open().await, 0, SIZE).await;
     assert_eq!(origin.statistics().fetched_bytes, SIZE as u64);
 }

@@ -1,6 +1,10 @@
 //! An origin in memory with one file, a cache around it, and its directory.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, Rules, entry_files};
@@ -8,7 +12,7 @@ use towpath_store::{
     Caller, CreateOptions, Expectation, OpenOptions, Overwrite, ReadHandle, Store, StorePath, memory::MemoryStore,
 };
 use towpath_testkit::{
-    fault::{FaultStore, Faults},
+    fault::{FaultStore, Faults, ReadFaults},
     pattern::Pattern,
 };
 
@@ -17,13 +21,26 @@ const NAME: &str = "memory";
 
 pub(crate) struct Origin {
     pub(crate) store: FaultStore,
-    pub(crate) cached: Arc<CacheStore>,
+    cached: Option<Arc<CacheStore>>,
     pub(crate) directory: TempDir,
     pub(crate) size: usize,
 }
 
 pub(crate) fn path() -> StorePath {
     StorePath::parse(b"/file").unwrap()
+}
+
+/// Opens a cache, once an earlier one has closed the directory: requests in flight keep it open.
+pub(crate) async fn open_cache(directory: &Path, options: &CacheOptions) -> Cache {
+    for _ in 0..1000 {
+        match Cache::open(directory, options.clone()) {
+            Err(error) if error.to_string().contains("another process") => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            outcome => return outcome.unwrap(),
+        }
+    }
+    panic!("the cache stays open");
 }
 
 /// The whole of `store` as an origin.
@@ -42,10 +59,20 @@ pub(crate) fn around(name: &str, store: Arc<dyn Store>) -> OriginOptions {
 impl Origin {
     /// An origin with the file [`path`] of `size` bytes, the pattern [`Origin::pattern`].
     pub(crate) async fn with_file(size: usize) -> Self {
+        Self::new(size, ReadFaults::default()).await
+    }
+
+    /// Like [`Self::with_file`], of an origin whose version tags are weak.
+    pub(crate) async fn with_weak_tags(size: usize) -> Self {
+        Self::new(size, ReadFaults { has_weak_tags: true, ..ReadFaults::default() }).await
+    }
+
+    async fn new(size: usize, read_faults: ReadFaults) -> Self {
         let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
+        let store = store.with_read_faults(read_faults);
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(directory.path(), CacheOptions::default()).unwrap();
-        let cached = Arc::new(cache.around(around(NAME, Arc::new(store.clone()))));
+        let cached = Some(Arc::new(cache.around(around(NAME, Arc::new(store.clone())))));
         let origin = Self { store, cached, directory, size };
         origin.put(origin.pattern()).await;
         origin
@@ -60,17 +87,24 @@ impl Origin {
         let options = CreateOptions { overwrite: Overwrite::Replace, ..CreateOptions::default() };
         let file = self.store.create(&Caller::local(), &path(), options).await.unwrap();
         file.write(0, pattern.bytes(0, self.size)).await.unwrap();
-        file.commit(Expectation::default()).await.unwrap();
+        // Old enough to be identified by weak tags.
+        let mtime_ns = Some(1_700_000_000_000_000_000);
+        file.commit(Expectation { mtime_ns, ..Expectation::default() }).await.unwrap();
     }
 
     /// Opens the cache again, as after a restart.
-    pub(crate) fn reopen(&mut self) {
-        let cache = Cache::open(self.directory.path(), CacheOptions::default()).unwrap();
-        self.cached = Arc::new(cache.around(around(NAME, Arc::new(self.store.clone()))));
+    pub(crate) async fn reopen(&mut self) {
+        self.cached = None;
+        let cache = open_cache(self.directory.path(), &CacheOptions::default()).await;
+        self.cached = Some(Arc::new(cache.around(around(NAME, Arc::new(self.store.clone())))));
+    }
+
+    fn cached(&self) -> &CacheStore {
+        self.cached.as_ref().expect("it is only absent while it is opened again")
     }
 
     pub(crate) async fn open(&self) -> Arc<dyn ReadHandle> {
-        self.cached.open(&Caller::local(), &path(), OpenOptions::default()).await.unwrap()
+        self.cached().open(&Caller::local(), &path(), OpenOptions::default()).await.unwrap()
     }
 
     /// Reads a range through the cache, and compares it.
@@ -81,7 +115,7 @@ impl Origin {
     }
 
     pub(crate) fn statistics(&self) -> OriginStatistics {
-        self.cached.statistics()
+        self.cached().statistics()
     }
 
     /// The data file and the index file of the cached file.

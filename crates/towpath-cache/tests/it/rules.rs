@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, OriginOptions, Recheck, Rules};
+use towpath_cache::{CacheOptions, CacheStore, Credential, OriginOptions, Recheck, Rules};
 use towpath_store::{
     Caller, CreateOptions, Expectation, Fault, OpenOptions, Overwrite, Result, Secret, Store, StorePath,
     memory::MemoryStore,
 };
 use towpath_testkit::fault::{FaultStore, Faults};
 
-use crate::origin::around;
+use crate::origin::{around, open_cache};
 
 struct Setup {
     origin: FaultStore,
@@ -38,8 +38,8 @@ impl Setup {
     }
 
     /// The cache after a restart.
-    fn start(&self) -> CacheStore {
-        let cache = Cache::open(self.directory.path(), CacheOptions::default()).unwrap();
+    async fn start(&self) -> CacheStore {
+        let cache = open_cache(self.directory.path(), &CacheOptions::default()).await;
         let rules = Rules::new(vec![(StorePath::root(), self.recheck)]);
         let options = around("memory", Arc::new(self.origin.clone()));
         cache.around(OriginOptions { rules, credential: self.credential, ..options })
@@ -55,10 +55,10 @@ impl Setup {
 #[tokio::test]
 async fn a_file_that_never_changes_is_read_without_its_origin_also_after_a_restart() {
     let setup = Setup::new(Recheck::Never, Credential::Own).await;
-    assert_eq!(setup.read(&setup.start()).await.unwrap(), "old content");
+    assert_eq!(setup.read(&setup.start().await).await.unwrap(), "old content");
     let calls = setup.origin.calls();
     for _ in 0..2 {
-        let store = setup.start();
+        let store = setup.start().await;
         assert_eq!(setup.read(&store).await.unwrap(), "old content");
         assert_eq!(setup.read(&store).await.unwrap(), "old content");
     }
@@ -74,7 +74,7 @@ async fn a_changed_file_is_noticed_at_each_open_or_after_the_time_of_its_rule() 
         (Recheck::Never, "old content"),
     ] {
         let setup = Setup::new(recheck, Credential::Own).await;
-        let store = setup.start();
+        let store = setup.start().await;
         assert_eq!(setup.read(&store).await.unwrap(), "old content");
         setup.put("new content").await;
         assert_eq!(setup.read(&store).await.unwrap(), expected, "{recheck}");
@@ -84,7 +84,7 @@ async fn a_changed_file_is_noticed_at_each_open_or_after_the_time_of_its_rule() 
 #[tokio::test]
 async fn a_rule_that_is_wrong_never_mixes_versions_and_is_corrected() {
     let setup = Setup::new(Recheck::Never, Credential::Own).await;
-    let store = setup.start();
+    let store = setup.start().await;
     let file = store.open(&Caller::local(), &path(), OpenOptions::default()).await.unwrap();
     assert_eq!(file.read(0, 4).await.unwrap(), "old ");
     setup.put("new content").await;
@@ -97,7 +97,7 @@ async fn a_rule_that_is_wrong_never_mixes_versions_and_is_corrected() {
 #[tokio::test]
 async fn with_the_credential_of_the_caller_the_origin_is_asked_at_each_open() {
     let setup = Setup::new(Recheck::Never, Credential::Caller).await;
-    let store = setup.start();
+    let store = setup.start().await;
     assert_eq!(setup.read(&store).await.unwrap(), "old content");
     setup.origin.fail("open", 0, Fault::PermissionDenied);
     let caller = Caller { token: Some(Secret::new("of another user")), ..Caller::default() };

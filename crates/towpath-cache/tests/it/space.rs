@@ -9,7 +9,7 @@ use towpath_store::{
 };
 use towpath_testkit::{pattern::Pattern, volume::FaultVolume};
 
-use crate::origin::around;
+use crate::origin::{around, open_cache};
 
 const FILE_BYTES: usize = 1_000_000;
 
@@ -136,15 +136,23 @@ async fn a_walk_finds_the_entries_and_removes_only_leftovers() {
     for file in 0..5 {
         files.check(file, 0, 100_000 * (file as usize + 1)).await;
     }
-    let root = files.directory.path();
+    let Files { cache, cached, directory } = files;
+    let root = directory.path();
+    drop((cache, cached));
     let orphan = root.join(format!("entries/00/{}.data", "0".repeat(62)));
     for path in [&orphan, &root.join("trash/x"), &root.join("entries/README"), &root.join("entries/00/notes.txt")] {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "left behind").unwrap();
     }
-    let cache = Cache::open(root, CacheOptions::default()).unwrap();
+    let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::open(root.join("trash/x")).unwrap().set_modified(hour_ago).unwrap();
+    std::fs::write(root.join("trash/new"), "being written").unwrap();
+    let without_data = root.join(format!("entries/00/{}.index", "1".repeat(62)));
+    std::fs::write(&without_data, "left behind").unwrap();
+    let cache = open_cache(root, &CacheOptions::default()).await;
     assert_eq!(cache.statistics().entries, 0, "a start reads no entry");
-    cache.walk().await.unwrap();
+    assert_eq!(cache.walk().await.unwrap(), 0);
+    assert!(!without_data.exists() && root.join("trash/new").exists());
     let statistics = cache.statistics();
     assert_eq!(statistics.entries, 5);
     assert!((1_500_000..1_700_000).contains(&statistics.bytes), "{statistics:?}");

@@ -161,6 +161,31 @@ impl CacheConfig {
         }
     }
 
+    /// Returns whether settings that a running cache cannot change differ: all but those of its server.
+    pub(crate) fn differs_in_cache(&self, other: &Self) -> bool {
+        let of_cache = |config: &Self| {
+            let server = Self::default();
+            let Self { origin, directory, credential, token, ca, rule, space, bytes_in_flight, .. } = config.clone();
+            let cache = Self { origin, directory, credential, token, ca, rule, space, bytes_in_flight, ..server };
+            toml::to_string(&cache).unwrap_or_default()
+        };
+        of_cache(self) != of_cache(other)
+    }
+
+    /// Checks the limits of the space.
+    ///
+    /// # Errors
+    /// The watermarks are not in order.
+    pub(crate) fn check_space(&self) -> Result<(), Failure> {
+        let SpaceConfig { high, low, .. } = self.space;
+        if 0.0 < low && low <= high && high <= 1.0 {
+            return Ok(());
+        }
+        let message =
+            format!("space: `low` ({low}) and `high` ({high}) must be shares of the disk: 0 < low <= high <= 1");
+        Err(Failure::Usage(message))
+    }
+
     /// Returns the rules of the origin.
     ///
     /// # Errors

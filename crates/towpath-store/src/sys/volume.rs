@@ -10,15 +10,24 @@ use std::{
     io,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::{
+    fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Timespec, Timestamps, UTIME_NOW},
+    io::Errno,
+};
 
-use crate::{Space, positional};
+use crate::{Space, local, positional};
 
 /// A directory tree of files. Names are relative to its root and have no `..`. All calls may block.
 pub trait Volume: Send + Sync + fmt::Debug {
+    /// Locks the volume against other users of it, until this is dropped or the process ends.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another user has locked it, and other errors of the disk.
+    fn lock(&self) -> io::Result<()>;
+
     /// Opens an existing file for reading and writing.
     ///
     /// # Errors
@@ -133,6 +142,9 @@ pub trait VolumeFile: Send + Sync + fmt::Debug {
     fn system_file(&self) -> Option<Arc<File>>;
 }
 
+/// Name of the file that is locked.
+const LOCK: &str = "lock";
+
 /// The current time, as set by the kernel.
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
 
@@ -140,6 +152,10 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
 #[derive(Debug)]
 pub struct SystemVolume {
     root: PathBuf,
+    /// Whether its file system has no disk.
+    in_memory: bool,
+    /// The locked file.
+    lock: OnceLock<File>,
 }
 
 impl SystemVolume {
@@ -153,18 +169,36 @@ impl SystemVolume {
         if !fs::metadata(&root)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Self { root })
+        let in_memory = local::is_in_memory(&File::open(&root)?)?;
+        Ok(Self { root, in_memory, lock: OnceLock::new() })
     }
 
     fn open_file(&self, name: &Path, create: bool) -> io::Result<Arc<dyn VolumeFile>> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(create).mode(0o600);
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
-        Ok(Arc::new(SystemFile(Arc::new(options.open(self.root.join(name))?))))
+        let file = Arc::new(options.open(self.root.join(name))?);
+        Ok(Arc::new(SystemFile { file, in_memory: self.in_memory }))
     }
 }
 
 impl Volume for SystemVolume {
+    fn lock(&self) -> io::Result<()> {
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(self.root.join(LOCK))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                // If this process has locked it already, the first lock stays.
+                let _ = self.lock.set(file);
+                Ok(())
+            }
+            Err(Errno::WOULDBLOCK) => {
+                Err(io::Error::new(io::ErrorKind::WouldBlock, "another process uses this directory"))
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn open(&self, name: &Path) -> io::Result<Arc<dyn VolumeFile>> {
         self.open_file(name, false)
     }
@@ -225,42 +259,46 @@ impl Volume for SystemVolume {
 
 /// An open file of this machine.
 #[derive(Debug)]
-struct SystemFile(Arc<File>);
+struct SystemFile {
+    file: Arc<File>,
+    /// Whether the file system has no disk.
+    in_memory: bool,
+}
 
 impl VolumeFile for SystemFile {
     fn read_at(&self, offset: u64, length: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        Ok(positional::append(&self.0, offset, length, buffer)?)
+        Ok(positional::append(&self.file, offset, length, buffer)?)
     }
 
     fn read_now_at(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
         let length = buffer.len();
-        let got = positional::read_without_waiting(&self.0, false, offset, buffer).ok()??;
+        let got = positional::read_without_waiting(&self.file, self.in_memory, offset, buffer).ok()??;
         (got == length).then_some(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        Ok(positional::write_all(&self.0, offset, data)?)
+        Ok(positional::write_all(&self.file, offset, data)?)
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
-        self.0.set_len(size)
+        self.file.set_len(size)
     }
 
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(positional::retry(|| rustix::fs::fallocate(&self.0, flags, offset, length))?)
+        Ok(positional::retry(|| rustix::fs::fallocate(&self.file, flags, offset, length))?)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn system_file(&self) -> Option<Arc<File>> {
-        Some(Arc::clone(&self.0))
+        Some(Arc::clone(&self.file))
     }
 }
 
@@ -293,5 +331,10 @@ mod tests {
         assert!(volume.usage(Path::new("a/b/other")).unwrap().changed_s >= usage.changed_s);
         volume.remove(Path::new("a/b/other")).unwrap();
         assert!(volume.space().unwrap().total > 0);
+        volume.lock().unwrap();
+        let other = SystemVolume::open(&directory.path().join("new")).unwrap();
+        assert_eq!(other.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(volume);
+        other.lock().unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use towpath_proto::checksum::Digests;
-use towpath_store::{FileKind, Metadata, Residency};
+use towpath_store::{FileKind, Metadata, Residency, VersionTag};
 
 /// The lies of a store to readers; none by default.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,8 @@ pub struct ReadFaults {
     pub size: Option<u64>,
     /// The reported residency of files; also in listings.
     pub residency: Option<Residency>,
+    /// Whether version tags are weak.
+    pub has_weak_tags: bool,
 }
 
 /// When a store returns digests.
@@ -42,6 +44,9 @@ impl ReadFaults {
             metadata.digests = Digests::default();
         }
         metadata.size = self.size.unwrap_or(metadata.size);
+        if self.has_weak_tags {
+            metadata.version = metadata.version.map(VersionTag::into_weak);
+        }
         self.with_residency(metadata)
     }
 
