@@ -8,7 +8,7 @@ PACKAGES = $(CARGO_TARGET_DIR)/packages
 
 SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
 
-.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz build lint fmt unit wheel python package interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache build lint fmt unit wheel python package interop peers tools
 
 demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, order replicas
 	interop/demo $(TOWPATH)
@@ -75,6 +75,10 @@ bench-versions: build ## compare with an earlier version, BENCH="--before BINARY
 
 bench-fuzz: build ## measure the server's memory under fuzzed requests; results in bench/results/fuzz
 	bench/run $(TOWPATH) --suite fuzz $(BENCH)
+
+bench-cache: build ## benchmark the site cache and its peers over emulated paths and loopback, as root; results in bench/results/cache
+	cargo build --release --locked --package towpath-testkit --examples
+	bench/run $(TOWPATH) --suite cache $(BENCH)
 
 bench-alto: build ## benchmark the ALTO server with a million routes; results in bench/results/alto
 	bench/run $(TOWPATH) --suite alto $(BENCH)
