@@ -152,7 +152,7 @@ def sparse(settings: Settings) -> dict:
         ranges_file.write_text(json.dumps(ranges()))
 
         def contenders_at(over: Lab, machine: Machine, servers: dict[str, Server]) -> list[Contender]:
-            reads = Reads(Site.at(over, machine, servers, scale, settings.memory), ranges_file, sums)
+            reads = Reads(Site.at(over, machine, servers, scale, settings.disk), ranges_file, sums)
             return [*map(reads.direct, servers), *map(reads.through, KINDS)]
 
         found = cells(settings, PATHS, dict.fromkeys(("xrootd5", "towpath"), root), scale.repetitions, contenders_at)

@@ -1,4 +1,5 @@
-"""Warm caches over loopback: one large file, small reads and vectors, and many small objects over HTTP."""
+"""Warm caches over loopback: one large file, small reads and vectors, and many small objects over HTTP. The caches are
+on a disk, and their files in the page cache."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def filled(settings: Settings, kinds: Sequence[CacheKind], root: pathlib.Path, f
         for kind in kinds:
             try:
                 require(kind, machine)
-                cache = stack.enter_context(running(kind, machine, origins[kind.origin], settings.memory))
+                cache = stack.enter_context(running(kind, machine, origins[kind.origin], settings.disk))
                 fill(cache)
                 servers[kind.name] = cache
             except (RuntimeError, OSError) as error:
