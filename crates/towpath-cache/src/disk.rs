@@ -91,20 +91,23 @@ impl CacheDisk {
     }
 }
 
-/// Checks that space in the middle of a file can be freed.
+/// Checks that space in the middle of a file can be freed. Other failures, such as a full disk, are left to the uses of
+/// the disk: a cache must start with them.
 fn check_holes(volume: &dyn Volume) -> std::io::Result<()> {
     let name = Path::new("trash/holes");
-    let file = volume.open_or_create(name)?;
-    file.write_at(0, &[1; 8192])?;
-    let punched = file.punch_hole(0, 4096);
-    volume.remove(name)?;
-    punched.map_err(|error| match error.kind() {
-        std::io::ErrorKind::Unsupported => std::io::Error::new(
-            error.kind(),
-            "its file system cannot free parts of files (ext4, XFS, Btrfs and tmpfs can)",
-        ),
-        _ => error,
-    })
+    let punched = volume.open_or_create(name).and_then(|file| {
+        file.write_at(0, &[1; 8192])?;
+        file.punch_hole(0, 4096)
+    });
+    // If it stays, the next walk removes it.
+    let _ = volume.remove(name);
+    match punched {
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+            let message = "its file system cannot free parts of files (ext4, XFS, Btrfs and tmpfs can)";
+            Err(std::io::Error::new(error.kind(), message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn read_identity(volume: &dyn Volume) -> std::io::Result<Option<CacheId>> {
