@@ -3,10 +3,9 @@
 //! [`Cache`] is a directory; [`CacheStore`] is one origin as seen through it. An entry is one version of a file, with
 //! a sparse data file and an index of the present bytes. RFC 0008 (`docs/rfcs/0008-site-cache.md`) explains the design.
 //!
-//! A read: `store` opens the file at the origin, which tells the version, and the entry of that version; `file` requests
-//! the absent bytes; `flights` has one request for all readers of the same bytes; `origin` fetches them; `entry` writes
-//! them to the disk, and verifies what is read from it; `extents` knows what is present, `index` is its form on the
-//! disk.
+//! A read: `store` opens the file at the origin and the entry of its version; `file` requests the absent bytes;
+//! `flights` has one request for all readers of the same bytes; `origin` fetches them; `entry` writes them to the disk
+//! and verifies data read from it; `extents` lists the present bytes, `index` is its form on the disk.
 //!
 //! Not included: servers (`towpath-server`), the clients of the origins (`towpath-client`), and access rights, which
 //! the servers check before they call a store.

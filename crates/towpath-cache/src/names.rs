@@ -1,6 +1,7 @@
-//! Which version a path had when the origin was last asked: needed where a rule permits not to ask at each open.
+//! The last known version of each path, for rules that permit opening a file without a request to the origin.
 //!
-//! A name is a small file, replaced as a whole. It may be lost with the power; then the origin is asked.
+//! A name is a small file, replaced atomically. After a loss of power it may be missing; the next open then queries the
+//! origin.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ impl KnownVersion {
         is_intact.then_some(Self { version, asked_s })
     }
 
-    /// Reads what is known of a path at an origin. A damaged name counts as unknown. May wait for the disk.
+    /// Reads the known version of a path at an origin. A damaged name counts as unknown. May wait for the disk.
     pub(crate) fn read(disk: &CacheDisk, origin: &str, path: &StorePath) -> Result<Option<Self>> {
         let file = match disk.volume.open(&name_of(origin, path)) {
             Ok(file) => file,
@@ -55,7 +56,7 @@ impl KnownVersion {
         Ok(known.filter(|known| *known.version.origin == *origin && known.version.path == *path))
     }
 
-    /// Replaces what is known of the path. May wait for the disk.
+    /// Replaces the known version of the path. May wait for the disk.
     pub(crate) fn write(&self, disk: &CacheDisk) -> Result<()> {
         let name = name_of(&self.version.origin, &self.version.path);
         let part = Path::new("trash").join(random::key());

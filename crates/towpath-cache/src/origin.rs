@@ -42,7 +42,7 @@ pub struct OriginOptions {
     pub root: StorePath,
     /// The credential of requests to the storage.
     pub credential: Credential,
-    /// When the storage is asked again for the version of a file.
+    /// When the storage is queried for the version of a file.
     pub rules: Rules,
     /// Maximum number of bytes in flight from the storage.
     pub bytes_in_flight: usize,
@@ -51,11 +51,11 @@ pub struct OriginOptions {
 /// The credential of requests to an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Credential {
-    /// That of the cache, for all callers. Who may read what is decided by the access rules of the cache alone.
+    /// That of the cache, for all callers. Only the access rules of the cache decide about rights.
     #[default]
     Own,
-    /// The token of the caller; none for a caller without one. The origin is asked at each open, so that a caller reads
-    /// only what the origin allows.
+    /// The token of the caller; none for a caller without one. Each open queries the origin, which checks the rights of
+    /// the caller.
     Caller,
 }
 
@@ -114,7 +114,7 @@ impl Origin {
         }
     }
 
-    /// Returns when the origin must be asked for the version of `path`, a path of the cache. With the credential of the
+    /// Returns when to query the origin for the version of `path`, a path of the cache. With the credential of the
     /// caller, at each open: only the origin knows the rights.
     pub(crate) fn recheck(&self, path: &StorePath) -> Recheck {
         match self.credential {

@@ -22,7 +22,7 @@ pub(crate) struct ReadAhead {
     streak: u32,
     /// Number of bytes in the streak.
     bytes: u64,
-    /// End of what was returned by [`Self::next`].
+    /// End of the last range that [`Self::next`] returned.
     requested: u64,
 }
 
@@ -58,7 +58,7 @@ impl ReadAhead {
 mod tests {
     use super::*;
 
-    /// Reads `count` ranges of `length` bytes from `start`; returns what is fetched in addition.
+    /// Reads `count` ranges of `length` bytes from `start`; returns the ranges fetched in addition.
     fn read(ahead: &mut ReadAhead, start: u64, length: u64, count: u64) -> Vec<Range<u64>> {
         let reads = (0..count).map(|index| start + index * length..start + (index + 1) * length);
         reads.filter_map(|range| ahead.next(&range, 1 << 30)).collect()

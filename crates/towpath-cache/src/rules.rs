@@ -1,11 +1,11 @@
-//! Rules by path: when the origin is asked again whether a file still has its version.
+//! Rules by path: when to query the origin for the current version of a file.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use towpath_proto::units::HumanDuration;
 use towpath_store::StorePath;
 
-/// When the origin is asked for the version of a file.
+/// When to query the origin for the version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recheck {
     /// At each open.
@@ -18,8 +18,8 @@ pub enum Recheck {
 }
 
 impl Recheck {
-    /// Returns whether the origin must be asked at `now_s`, after it was asked at `asked_s`. A time in the future, which
-    /// a clock that was set back leaves, does not count.
+    /// Returns whether to query the origin at `now_s`, after a query at `asked_s`. A time in the future, left by a clock
+    /// that was set back, does not count.
     pub(crate) fn is_due(self, asked_s: i64, now_s: i64) -> bool {
         match self {
             Self::Always => true,

@@ -95,7 +95,7 @@ impl CacheStore {
 }
 
 impl CacheStore {
-    /// Returns the version of a path of the origin that need not be asked for again yet, if there is one.
+    /// Returns the known version of a path of the origin, if a rule permits using it without a query.
     async fn known_version(&self, path: &StorePath, recheck: Recheck) -> Option<Version> {
         if recheck == Recheck::Always {
             return None;

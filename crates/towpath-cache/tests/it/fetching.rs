@@ -1,4 +1,4 @@
-//! What is fetched from the origin, and how often.
+//! The bytes fetched from the origin, and the number of requests.
 
 use std::sync::Arc;
 

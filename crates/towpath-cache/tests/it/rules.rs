@@ -1,4 +1,4 @@
-//! Rules that permit not to ask the origin at each open.
+//! Rules that permit opening files without a request to the origin.
 
 use std::{sync::Arc, time::Duration};
 
