@@ -153,3 +153,10 @@ async fn a_stat_says_how_much_is_in_the_cache() {
     assert_eq!(residency().await, Residency::Partial { present_bytes: 500 });
     assert_eq!(file.metadata().await.unwrap().residency, Residency::Partial { present_bytes: 500 });
 }
+
+#[tokio::test]
+async fn a_directory_belongs_to_one_process() {
+    let setup = Setup::new().await;
+    let refused = Cache::open(setup.directory.path(), CacheOptions::default());
+    assert!(refused.unwrap_err().to_string().contains("another process uses this directory"));
+}
