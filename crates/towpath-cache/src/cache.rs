@@ -372,14 +372,22 @@ impl Cache {
         Ok(())
     }
 
+    /// Returns the space of the disk.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) async fn space(&self) -> Result<Space> {
+        let disk = Arc::clone(&self.0.disk);
+        let query = move || disk.volume.space().map_err(|error| disk_error("querying the space of the cache", &error));
+        self.0.disk.pool.run(query).await
+    }
+
     /// Frees space if the disk or the cache is above its high watermark, until it is below the low one.
     ///
     /// # Errors
     /// Errors of the disk.
     pub async fn evict_excess(&self) -> Result<()> {
-        let disk = Arc::clone(&self.0.disk);
-        let space = self.0.disk.pool.run(move || disk.volume.space().map_err(|error| disk_error("statvfs", &error)));
-        let excess = self.0.options.excess(self.0.inventory.bytes(), space.await?);
+        let excess = self.0.options.excess(self.0.inventory.bytes(), self.space().await?);
         if excess > 0 {
             let freed = self.free(excess).await?;
             tracing::info!(excess, freed, "evicted from the cache");
@@ -489,8 +497,8 @@ mod tests {
         assert_eq!(options.excess(900, space(8000)), 0);
         assert_eq!(options.excess(900, space(8001)), 900, "no more than there is");
         assert!((4250..=4251).contains(&options.excess(5000, space(8001))));
-        assert_eq!(CacheOptions { max_bytes: None, ..options.clone() }.excess(5000, space(8001)), 2001);
         assert_eq!(options.excess(1000, space(0)), 0);
         assert!((251..=252).contains(&options.excess(1001, space(0))));
+        assert_eq!(CacheOptions { max_bytes: None, ..options }.excess(5000, space(8001)), 2001);
     }
 }

@@ -476,6 +476,6 @@ mod tests {
         let range = |length| ByteRange { offset: 0, length };
         assert!(groups(&[]).is_empty());
         assert_eq!(groups(&[range(VECTOR_GROUP_BYTES * 2), range(1), range(VECTOR_GROUP_BYTES)]), [0..1, 1..2, 2..3]);
-        assert_eq!(groups(&[range(10), range(0), range(10)]), [0..3]);
+        assert_eq!(groups(&[range(10), range(0), range(10)]), vec![0_usize..3]);
     }
 }

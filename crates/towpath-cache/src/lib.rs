@@ -11,6 +11,7 @@
 //! the servers check before they call a store.
 
 mod accounts;
+mod breaker;
 mod cache;
 mod disk;
 mod entry;

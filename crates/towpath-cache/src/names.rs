@@ -88,7 +88,7 @@ fn name_of(origin: &str, path: &StorePath) -> PathBuf {
 mod tests {
     use std::sync::Arc;
 
-    use towpath_store::sys::volume::SystemVolume;
+    use towpath_store::sys::{disk as files, volume::SystemVolume};
 
     use super::*;
 
@@ -102,15 +102,15 @@ mod tests {
         let known = KnownVersion { version, asked_s: 1000 };
         assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), None);
         known.write(&disk).unwrap();
-        assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), Some(known.clone()));
+        assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), Some(known));
         let file = directory.path().join(name_of("http://host", &path));
         let other = directory.path().join(name_of("http://host", &StorePath::parse(b"/g").unwrap()));
         std::fs::create_dir_all(other.parent().unwrap()).unwrap();
-        std::fs::copy(&file, &other).unwrap();
+        files::write(&other, &files::read(&file, 1 << 20).unwrap()).unwrap();
         assert_eq!(KnownVersion::read(&disk, "http://host", &StorePath::parse(b"/g").unwrap()).unwrap(), None);
-        let bytes = std::fs::read(&file).unwrap();
+        let bytes = files::read(&file, 1 << 20).unwrap();
         for length in 0..bytes.len() {
-            std::fs::write(&file, &bytes[..length]).unwrap();
+            files::write(&file, &bytes[..length]).unwrap();
             assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), None);
         }
         KnownVersion::forget(&disk, "http://host", &path);

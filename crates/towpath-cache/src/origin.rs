@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towpath_store::{ByteRange, Caller, Error, Fault, Result, Store, StorePath};
 
 use crate::{
+    breaker::Breaker,
     entry::{Entry, OpenFlight, WrittenFlight},
     flights::{Flight, Outcome},
     rules::{Recheck, Rules},
@@ -69,6 +70,7 @@ pub(crate) struct Origin {
     rules: Rules,
     budget: Arc<Semaphore>,
     budget_units: u32,
+    pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
 }
 
@@ -98,7 +100,17 @@ impl Origin {
         let units = u32::try_from(bytes_in_flight / BUDGET_UNIT).unwrap_or(u32::MAX);
         let budget_units = units.clamp(1, u32::MAX >> 3);
         let budget = Arc::new(Semaphore::new(budget_units as usize));
-        Self { name, store, root, credential, rules, budget, budget_units, counters: OriginCounters::default() }
+        Self {
+            name,
+            store,
+            root,
+            credential,
+            rules,
+            budget,
+            budget_units,
+            breaker: Breaker::default(),
+            counters: OriginCounters::default(),
+        }
     }
 
     /// Returns the path at the origin of a path of the cache.
@@ -246,6 +258,7 @@ impl Fetch {
 
     /// Checks and counts the result of a range.
     fn accept(&self, flight: &Flight, result: Result<Bytes>) -> Result<Bytes> {
+        self.origin.breaker.record(&result);
         let data = result.map_err(|error| self.failed(error))?;
         if data.len() != flight.length() {
             let message = format!("the origin sent {} bytes in place of {}", data.len(), flight.length());

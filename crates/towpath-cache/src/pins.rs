@@ -126,7 +126,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<Pin>> {
 mod tests {
     use std::sync::Arc;
 
-    use towpath_store::sys::volume::SystemVolume;
+    use towpath_store::sys::{disk as files, volume::SystemVolume};
 
     use super::*;
 
@@ -147,9 +147,9 @@ mod tests {
         again.set(&disk, pin("/a"), false).unwrap();
         assert_eq!(Pins::read(&disk).unwrap().list().len(), 1);
         let file = directory.path().join(FILE);
-        let bytes = std::fs::read(&file).unwrap();
+        let bytes = files::read(&file, 1 << 20).unwrap();
         for length in 0..bytes.len() {
-            std::fs::write(&file, &bytes[..length]).unwrap();
+            files::write(&file, &bytes[..length]).unwrap();
             assert_eq!(Pins::read(&disk).unwrap_err().fault(), Fault::Io, "{length}");
         }
     }

@@ -6,8 +6,6 @@ use crate::extents::CHUNK_BYTES;
 
 /// Number of consecutive reads after which a reader counts as sequential.
 const MIN_STREAK: u32 = 3;
-/// Maximum number of bytes that a sequential reader skips.
-const MAX_SKIPPED_BYTES: u64 = 64 << 10;
 /// Maximum number of bytes ahead of the reader: the bandwidth-delay product of 1 Gbit/s and 250 ms.
 const MAX_WINDOW_BYTES: u64 = 32 << 20;
 /// Minimum number of bytes ahead of a sequential reader.
@@ -35,7 +33,7 @@ impl ReadAhead {
         if repeats && range.end <= self.end {
             return None;
         }
-        if !repeats && !(self.end..=self.end + MAX_SKIPPED_BYTES).contains(&range.start) {
+        if !repeats && range.start != self.end {
             *self = Self { end: range.start, ..Self::default() };
         }
         self.streak = self.streak.saturating_add(1);
@@ -84,21 +82,22 @@ mod tests {
     }
 
     #[test]
-    fn repeated_reads_and_small_gaps_do_not_end_a_sequence() {
+    fn repeated_reads_do_not_end_a_sequence_but_gaps_do() {
         let mut ahead = ReadAhead::default();
         for range in [0..1000, 1000..2000, 1500..1501, 0..2000] {
             assert_eq!(ahead.next(&range, 1 << 30), None);
         }
-        assert_eq!(ahead.next(&(3000..4000), 1 << 30), Some(4000..2 << 20));
+        assert_eq!(ahead.next(&(2000..4000), 1 << 30), Some(4000..2 << 20));
+        for start in (4100..100_000).step_by(2100) {
+            assert_eq!(ahead.next(&(start..start + 2000), 1 << 30), None);
+        }
     }
 
     #[test]
     fn nothing_is_fetched_past_the_end() {
         let mut ahead = ReadAhead::default();
-        assert_eq!(
-            (0..3).filter_map(|index| ahead.next(&(index * 10..index * 10 + 10), 35)).collect::<Vec<_>>(),
-            [30..35]
-        );
+        let fetched: Vec<_> = (0..3).filter_map(|index| ahead.next(&(index * 10..index * 10 + 10), 35)).collect();
+        assert_eq!(fetched.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>(), [(30, 35)]);
         assert_eq!(ahead.next(&(30..35), 35), None);
     }
 }

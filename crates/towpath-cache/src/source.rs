@@ -1,16 +1,27 @@
 //! The file of an entry at its origin: opened with the entry, or only when bytes are needed.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::sync::OnceCell;
-use towpath_store::{Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, VersionTag};
+use towpath_store::{
+    Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, VersionTag,
+    sys::clock::{self, Instant},
+};
 
 use crate::{cache::Cache, names::KnownVersion, origin::Origin, version::Version};
+
+/// How long a failure to open a file is shared.
+const SHARED_FAILURE: Duration = Duration::from_secs(1);
 
 /// A file at an origin, pinned to one version.
 #[derive(Debug)]
 pub(crate) struct Source {
     handle: OnceCell<OpenFile>,
+    /// The last failure to open it: requests that waited for it at the same time share it.
+    failed: Mutex<Option<(Error, Instant)>>,
     /// How to open it.
     opening: Option<Opening>,
 }
@@ -59,13 +70,17 @@ struct Opening {
 impl Source {
     /// Wraps an open file.
     pub(crate) fn open(handle: Arc<dyn ReadHandle>, metadata: &Metadata) -> Self {
-        Self { handle: OnceCell::new_with(Some(OpenFile::new(handle, metadata))), opening: None }
+        Self {
+            handle: OnceCell::new_with(Some(OpenFile::new(handle, metadata))),
+            failed: Mutex::default(),
+            opening: None,
+        }
     }
 
     /// A file that is opened by the first request.
     pub(crate) fn lazy(cache: Cache, origin: Arc<Origin>, caller: &Caller, version: Version) -> Self {
         let opening = Opening { cache, origin, caller: caller.clone(), version };
-        Self { handle: OnceCell::new(), opening: Some(opening) }
+        Self { handle: OnceCell::new(), failed: Mutex::default(), opening: Some(opening) }
     }
 
     /// Returns the open file.
@@ -73,14 +88,34 @@ impl Source {
     /// # Errors
     /// Errors of the origin; `Changed` if it has another version.
     pub(crate) async fn file(&self) -> Result<&OpenFile> {
-        self.handle.get_or_try_init(|| self.open_now()).await
+        let open = || async {
+            if let Some((error, until)) = &*self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+                && *until > clock::now()
+            {
+                return Err(error.clone());
+            }
+            let outcome = self.open_now().await;
+            if let Err(error) = &outcome {
+                let until = clock::now() + SHARED_FAILURE;
+                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some((error.clone(), until));
+            }
+            outcome
+        };
+        self.handle.get_or_try_init(open).await
     }
 
     async fn open_now(&self) -> Result<OpenFile> {
         let missing = || Error::new(Fault::Internal, "the file at the origin is not open");
         let Opening { cache, origin, caller, version } = self.opening.as_ref().ok_or_else(missing)?;
-        let opened = origin.store.open(&origin.identity(caller), &version.path, OpenOptions::default()).await?;
-        let metadata = opened.metadata().await?;
+        origin.breaker.admit()?;
+        let open = async {
+            let opened = origin.store.open(&origin.identity(caller), &version.path, OpenOptions::default()).await?;
+            let metadata = opened.metadata().await?;
+            Ok((opened, metadata))
+        };
+        let outcome = open.await;
+        origin.breaker.record(&outcome);
+        let (opened, metadata) = outcome?;
         if Version::of(&origin.name, &version.path, &metadata).as_ref() == Some(version) {
             return Ok(OpenFile::new(opened, &metadata));
         }

@@ -9,10 +9,11 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use towpath_proto::checksum::{Algorithm, Digest};
+use tokio::sync::Notify;
+use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{
-    Caller, Capabilities, Changes, CreateOptions, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, ReadHandle, Residency, Result, Space, Store, StorePath, WriteHandle, sys::clock,
+    Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
+    Overwrite, READ_BYTES, ReadHandle, Residency, Result, Space, Store, StorePath, WriteHandle, sys::clock,
 };
 
 use crate::{
@@ -123,6 +124,30 @@ impl CacheStore {
         }
     }
 
+    /// Returns the digest of a file, computed by reading it through the cache.
+    async fn computed_digest(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        algorithm: Algorithm,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Digest> {
+        let file = self.open(caller, path, OpenOptions::default()).await?;
+        let size = file.metadata().await?.size;
+        let mut hasher = Hasher::new(Algorithms::of(&[algorithm]));
+        progress(0);
+        while hasher.bytes() < size {
+            let data = file.read(hasher.bytes(), READ_BYTES).await?;
+            if data.is_empty() {
+                return Err(Error::new(Fault::Truncated, "the file is shorter than its size").at(path));
+            }
+            hasher.update(&data);
+            progress(hasher.bytes());
+        }
+        let missing = || Error::new(Fault::Unsupported, "this checksum cannot be computed").at(path);
+        hasher.finish().get(algorithm).ok_or_else(missing)
+    }
+
     /// Opens the entry of a version; `None` if the disk of the cache fails.
     async fn cached(&self, version: Version, source: Source, metadata: Metadata) -> Option<Arc<dyn ReadHandle>> {
         match self.cache.entry(version).await {
@@ -142,7 +167,10 @@ impl CacheStore {
 macro_rules! forward {
     ($self:ident, $caller:ident, $path:ident, $method:ident $(, $argument:expr)*) => {{
         let origin = &$self.origin;
-        origin.store.$method(&origin.identity($caller), &origin.path($path)? $(, $argument)*).await
+        origin.breaker.admit()?;
+        let outcome = origin.store.$method(&origin.identity($caller), &origin.path($path)? $(, $argument)*).await;
+        origin.breaker.record(&outcome);
+        outcome
     }};
 }
 
@@ -153,6 +181,10 @@ impl Store for CacheStore {
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
+        if let Some(version) = self.known_version(&self.origin.path(path)?, self.origin.recheck(path)).await {
+            let residency = Residency::of_cached(self.cache.present_bytes(&version), version.size);
+            return Ok(Metadata { residency, ..version.metadata() });
+        }
         let metadata = forward!(self, caller, path, stat)?;
         Ok(match Version::of(&self.origin.name, &self.origin.path(path)?, &metadata) {
             Some(version) if !metadata.residency.is_offline() && metadata.kind == FileKind::File => {
@@ -184,7 +216,9 @@ impl Store for CacheStore {
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
         let opened = forward!(self, caller, path, open, options)?;
-        let metadata = match opened.metadata().await {
+        let metadata = opened.metadata().await;
+        self.origin.breaker.record(&metadata);
+        let metadata = match metadata {
             Ok(metadata) => metadata,
             // A file of unknown length is a stream.
             Err(error) if error.fault() == Fault::Unsupported => return Ok(opened),
@@ -238,7 +272,18 @@ impl Store for CacheStore {
         algorithm: Algorithm,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
-        forward!(self, caller, path, digest, algorithm, progress)
+        let reads = Notify::new();
+        let watch = |bytes| match bytes {
+            0 => reads.notify_one(),
+            _ => progress(bytes),
+        };
+        let asked = async { forward!(self, caller, path, digest, algorithm, &watch) };
+        tokio::select! {
+            biased;
+            outcome = asked => outcome,
+            // The origin has none, and its client would read the whole file: through the cache it is read once.
+            () = reads.notified() => self.computed_digest(caller, path, algorithm, progress).await,
+        }
     }
 
     async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
@@ -256,8 +301,9 @@ impl Store for CacheStore {
         forward!(self, caller, path, set_attribute, name, value, create)
     }
 
-    async fn space(&self, caller: &Caller, path: &StorePath) -> Result<Space> {
-        forward!(self, caller, path, space)
+    /// Returns the space of the disk of the cache: that of the origin would make metrics depend on it.
+    async fn space(&self, _caller: &Caller, _path: &StorePath) -> Result<Space> {
+        self.cache.space().await
     }
 }
 

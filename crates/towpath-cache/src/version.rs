@@ -109,7 +109,7 @@ mod tests {
             ("http://host", "/ns/da\u{308}ta".as_bytes(), metadata.clone()),
             ("http://host", b"/ns/data.txt", Metadata { size: 10, ..metadata.clone() }),
             ("http://host", b"/ns/data.txt", Metadata { mtime_ns: None, ..metadata.clone() }),
-            ("http://host", b"/ns/data.txt", Metadata { version: VersionTag::new("b"), ..metadata.clone() }),
+            ("http://host", b"/ns/data.txt", Metadata { version: VersionTag::new("b"), ..metadata }),
         ] {
             assert_ne!(name, of(&origin.into(), text, &metadata), "{origin} {text:?}");
         }

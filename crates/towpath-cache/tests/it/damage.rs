@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use towpath_store::sys::disk;
+
 use crate::origin::Origin;
 
 const SIZE: usize = 1_000_000;
@@ -88,7 +90,7 @@ async fn torn_and_damaged_records_cost_only_their_bytes() {
 async fn files_of_another_cache_or_entry_are_not_believed() {
     let mut origin = Origin::with_file(SIZE).await;
     origin.check(&*origin.open().await, 0, SIZE).await;
-    std::fs::remove_file(origin.directory.path().join("towpath-cache")).unwrap();
+    disk::remove(&origin.directory.path().join("towpath-cache")).unwrap();
     origin.reopen().await;
     origin.check(&*origin.open().await, 0, SIZE).await;
     assert_eq!(origin.statistics().fetched_bytes, SIZE as u64);

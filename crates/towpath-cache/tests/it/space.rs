@@ -6,6 +6,7 @@ use futures::future::join_all;
 use towpath_cache::{Cache, CacheOptions, CacheStore};
 use towpath_store::{
     ByteRange, Caller, CreateOptions, Expectation, OpenOptions, ReadHandle, Store, StorePath, memory::MemoryStore,
+    sys::disk,
 };
 use towpath_testkit::{pattern::Pattern, volume::FaultVolume};
 
@@ -142,13 +143,13 @@ async fn a_walk_finds_the_entries_and_removes_only_leftovers() {
     let orphan = root.join(format!("entries/00/{}.data", "0".repeat(62)));
     for path in [&orphan, &root.join("trash/x"), &root.join("entries/README"), &root.join("entries/00/notes.txt")] {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, "left behind").unwrap();
+        disk::write(path, b"left behind").unwrap();
     }
-    let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
-    std::fs::File::open(root.join("trash/x")).unwrap().set_modified(hour_ago).unwrap();
-    std::fs::write(root.join("trash/new"), "being written").unwrap();
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    disk::append(&root.join("trash/x")).unwrap().set_modified(long_ago).unwrap();
+    disk::write(&root.join("trash/new"), b"being written").unwrap();
     let without_data = root.join(format!("entries/00/{}.index", "1".repeat(62)));
-    std::fs::write(&without_data, "left behind").unwrap();
+    disk::write(&without_data, b"left behind").unwrap();
     let cache = open_cache(root, &CacheOptions::default()).await;
     assert_eq!(cache.statistics().entries, 0, "a start reads no entry");
     assert_eq!(cache.walk().await.unwrap(), 0);

@@ -76,6 +76,21 @@ impl FileBody {
         Self { handle, lease, claim, segments: segments.into(), preparation, can_send_files, pieces: VecDeque::new() }
     }
 
+    /// Waits until the first piece is near, so that a failure of an origin can still become the status.
+    pub(super) fn first_ready(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let first = self.segments.iter().find_map(|segment| match segment {
+            Segment::Part(range) => Some(range.start..range.end.min(range.start + READ_BYTES)),
+            Segment::Text(_) => None,
+        });
+        let preparation = self.preparation.clone();
+        async move {
+            match (preparation, first) {
+                (Some(preparation), Some(range)) => preparation.ready(byte_range(&range)).await,
+                _ => Ok(()),
+            }
+        }
+    }
+
     /// Starts the next piece; `None` at the end.
     fn next_piece(&mut self) -> Option<ChunkRead> {
         match self.segments.front_mut()? {

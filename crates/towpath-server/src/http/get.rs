@@ -192,6 +192,9 @@ async fn body(
     }
     if !lease.is_of_reserve() || exchange.verb == Verb::Head {
         let body = FileBody::new(handle, lease, exchange.claim(), exchange.version, segments);
+        if exchange.verb != Verb::Head {
+            body.first_ready().await?;
+        }
         return Ok(Content::Stream(body.boxed(), Some(length)));
     }
     if length > SHORT_BYTES {
