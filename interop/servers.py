@@ -5,6 +5,7 @@ The functions `start_…` start a `Server` and return when it accepts connection
 here are ended. A server writes all its files, including its log, into its directory.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -68,6 +70,11 @@ class Server:
                 total += int(value)
         return total
 
+    def sent_bytes(self, face: str) -> int:
+        """Returns the number of bytes of file contents that the server has sent, according to its metrics."""
+        found = re.findall(rf'^towpath_sent_bytes_total\{{face="{face}"[^}}]*\}} (\d+)', self._metrics(), re.MULTILINE)
+        return sum(map(int, found))
+
     def connections(self) -> int:
         """Returns the number of accepted connections, including the one of this query."""
         return int(re.search(r"^towpath_connections_accepted_total (\d+)", self._metrics(), re.MULTILINE)[1])
@@ -112,22 +119,95 @@ def start_towpath(binary: Path, directory: Path, *, config: str = "", writable: 
     """Starts `towpath serve` on `directory/export`, or the exports in `config`, a settings file if it is not empty."""
     export = directory / "export"
     export.mkdir(parents=True, exist_ok=True)
-    command = [binary, "serve", *([] if "[[export]]" in config else [export]), "--listen", f"{HOST}:0"]
-    if writable:
-        command.append("--writable")
-    if config:
-        (directory / "serve.toml").write_text(config)
-        command += ["--config", directory / "serve.toml"]
-    log = directory / "log"
-    with log.open("wb") as sink:
+    words = ["serve", *([] if "[[export]]" in config else [export]), *(["--writable"] if writable else [])]
+    process, port = _launch([binary, *words, *_settings(directory / "serve.toml", config)], directory / "log")
+    return Server("towpath", export, port, process, directory / "log", tls=tls)
+
+
+def start_cache(binary: Path, origin_url: str, directory: Path, *, config: str = "", port: int = 0,
+                prefix: tuple[str, ...] = ()) -> Server:
+    """Starts `towpath cache` of an origin, with its data in `directory/cache` (`Server.root`). `prefix` is a command
+    line that starts it, such as `prlimit`. The log is `directory/log`; a later start on the directory continues it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    words = ["cache", origin_url, "--dir", directory / "cache", *_settings(directory / "cache.toml", config)]
+    process, port = _launch([*prefix, binary, *words], directory / "log", port)
+    return Server("towpath", directory / "cache", port, process, directory / "log")
+
+
+def _settings(file: Path, config: str) -> list:
+    """Writes a settings file, and returns the option that names it; nothing without settings."""
+    if not config:
+        return []
+    file.write_text(config)
+    return ["--config", file]
+
+
+def _launch(command: list, log: Path, port: int = 0) -> tuple[subprocess.Popen, int]:
+    """Starts a server of towpath, and returns it with its port when it accepts connections."""
+    with log.open("ab") as sink:
+        command = [*command, "--listen", f"{HOST}:{port}"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, stdin=subprocess.DEVNULL)
     ready, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
     line = process.stdout.readline().decode() if ready else ""
     match = re.fullmatch(rf"listening on {re.escape(HOST)}:(\d+)\n", line)
     if not match:
         process.kill()
-        raise RuntimeError(f"towpath serve did not start; its output: {line!r}\n{log.read_text()}")
-    return Server("towpath", export, int(match[1]), process, log, tls=tls)
+        process.wait()
+        raise RuntimeError(f"towpath {command[1]} did not start; its output: {line!r}\n{log.read_text()}")
+    return process, int(match[1])
+
+
+class Link:
+    """A TCP connection to a server, which counts the bytes that the server sends, and can be cut."""
+
+    def __init__(self, port: int):
+        self.received = 0
+        self._target = port
+        self._listener = socket.create_server((HOST, 0), backlog=256)
+        self.port = self._listener.getsockname()[1]
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Closes all connections. New ones are refused."""
+        with contextlib.suppress(OSError):
+            # A close alone does not wake the thread that accepts connections.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            sockets, self._sockets = self._sockets, set()
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection((HOST, self._target))
+                for each in (client, server):
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with self._lock:
+                    self._sockets |= {client, server}
+                for arguments in ((client, server, False), (server, client, True)):
+                    threading.Thread(target=self._relay, args=arguments, daemon=True).start()
+
+    def _relay(self, source: socket.socket, target: socket.socket, is_counted: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 18):
+                if is_counted:
+                    with self._lock:
+                        self.received += len(data)
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+        if is_counted:
+            with self._lock:
+                self._sockets -= {source, target}
+            # The other direction ends with the client.
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)
 
 
 def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: bool = False, tpc: bool = True) -> Server:
