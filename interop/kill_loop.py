@@ -7,6 +7,7 @@ Used by test_cache.py and bench/cache_kill.py.
 
 import dataclasses
 import http.client
+import os
 import random
 import shutil
 import subprocess
@@ -117,6 +118,8 @@ class KillLoop:
     def _add_files(self, root: Path) -> None:
         for file in range(self.files, self.files + FILES_PER_ROUND):
             (root / f"f{file}").write_bytes(pattern(file, 0, FILE_BYTES))
+            # The cache does not store a file that has just changed, if its time has whole seconds, as in XRootD's protocol.
+            os.utime(root / f"f{file}", (OLD_S, OLD_S))
         self.files += FILES_PER_ROUND
 
     def _load(self, cache: Server, done: Round) -> None:

@@ -498,12 +498,16 @@ def test_replaced_at_xrootd(site, reader):
     replace_often(site, reader, readers=0)
 
 
+PART = 300_000
+
+
 def offline(own_site, origin: tuple, data: bytes, clients: Clients, here: Path) -> Site:
-    """Returns a cache with `recheck = "never"` and the file `file`, without its origin. Of `part` it has the first 100,000
-    bytes."""
+    """Returns a cache with `recheck = "never"` and the file `file`, without its origin. Of the file `part` it has the first
+    100,000 bytes."""
     site = own_site(origin, "never")
-    for name in ("file", "part", "absent"):
+    for name in ("file", "absent"):
         site.put(name, data)
+    site.put("part", data[:PART])
     clients.run("curl", "-sS", "--fail", site.http("file"), "-o", here / "out")
     assert (here / "out").read_bytes() == data
     assert clients.run("curl", "-sS", "--fail", "-r", "0-99999", site.http("part")).out == data[:100_000]
@@ -511,35 +515,49 @@ def offline(own_site, origin: tuple, data: bytes, clients: Clients, here: Path) 
     return site
 
 
-@pytest.mark.parametrize("origin", [pytest.param(origin, id=origin[2].replace("://", "").replace(" ", "-")) for origin in ORIGINS])
-class TestOffline:
-    """A cache with `recheck = "never"` without its origin."""
+each_origin = pytest.mark.parametrize("origin", [
+    pytest.param(origin, id=origin[2].replace("://", "").replace(" ", "-")) for origin in ORIGINS
+])
 
-    @pytest.mark.pair("curl and xrdcp", "a file in a site cache with `recheck = \"never\"`, without the origin")
-    def test_present(self, own_site, clients, here, binary, origin):
-        data = content(SIZE, 8)
-        site = offline(own_site, origin, data, clients, here)
-        reader = Reader(site, clients, here, binary)
-        for read in (Reader.curl, Reader.xrdcp, Reader.davix, Reader.towpath, Reader.towpath_http):
-            assert read(reader, "file") == data, read.__name__
-        assert clients.run("curl", "-sS", "--fail", "-r", "5-99994", site.http("part")).out == data[5:99_995]
 
-    @pytest.mark.pair("curl and xrdcp", "a file that is not in a site cache, without the origin: an error that names the origin")
-    def test_absent(self, own_site, clients, here, binary, origin):
-        site = offline(own_site, origin, content(SIZE, 8), clients, here)
-        named = f"{HOST}:{site.link.port}"
-        for name in ("absent", "part"):
-            began = time.monotonic()
-            failed = clients.run("xrdcp", "-s", site.url(name), here / "copy", status=None)
-            assert named in failed.err.decode(), (name, failed)
-            assert not (here / "copy").exists()
-            done = clients.run("curl", "-sS", "-w", "%{http_code}", site.http(name), "-o", here / "answer", status=None if name == "part" else 0)
-            answer = (here / "answer").read_bytes()
-            print(f"{name}: {failed.err.decode()!r}; curl: {done} {answer[:300]!r}; {time.monotonic() - began:.1f} s")
-            if name == "absent":
-                assert done.text in ("502", "503", "504") and named in answer.decode()
-        failed = clients.run(binary, "cp", site.url("absent"), here / "copy", status=None)
-        assert named in failed.err.decode()
+@each_origin
+@pytest.mark.pair("curl and xrdcp", "a file in a site cache with `recheck = \"never\"`, without the origin")
+def test_offline(own_site, clients, here, binary, origin):
+    data = content(SIZE, 8)
+    site = offline(own_site, origin, data, clients, here)
+    reader = Reader(site, clients, here, binary)
+    for read in (Reader.curl, Reader.xrdcp, Reader.davix, Reader.towpath, Reader.towpath_http):
+        assert read(reader, "file") == data, read.__name__
+    assert clients.run("curl", "-sS", "--fail", "-r", "5-99994", site.http("part")).out == data[5:99_995]
+
+
+@each_origin
+@pytest.mark.pair("curl and xrdcp", "a file that is not in a site cache, without the origin: an error that names the origin")
+def test_offline_absent(own_site, clients, here, binary, origin):
+    site = offline(own_site, origin, content(SIZE, 8), clients, here)
+    named = f"{HOST}:{site.link.port}"
+    failed = clients.run("xrdcp", "-s", site.url("absent"), here / "copy", status=None)
+    assert named in failed.err.decode() and not (here / "copy").exists()
+    done = clients.run("curl", "-sS", "-w", "%{http_code}", site.http("absent"), "-o", here / "answer")
+    answer = (here / "answer").read_text()
+    print(f"xrdcp: {failed.err.decode()!r}; curl: {done.text} {answer!r}")
+    assert done.text in ("502", "503", "504") and named in answer
+    failed = clients.run(binary, "cp", site.url("absent"), here / "copy", status=None, deadline_s=180)
+    assert named in failed.err.decode()
+
+
+@pytest.mark.pair("xrdcp", "a file that is partly in a site cache, without the origin: an error that names the origin, within 30 s")
+def test_offline_part(own_site, clients, here):
+    site = offline(own_site, OURS_ROOT, content(SIZE, 8), clients, here)
+    failed = clients.run("xrdcp", "-s", site.url("part"), here / "copy", status=None)
+    assert f"{HOST}:{site.link.port}" in failed.err.decode()
+
+
+@pytest.mark.pair("curl", "a range that is not in a site cache, without the origin: an error that names the origin, within 30 s")
+def test_offline_range(own_site, clients, here):
+    site = offline(own_site, OURS_ROOT, content(SIZE, 8), clients, here)
+    done = clients.run("curl", "-sS", "-r", "200000-200099", "-w", "%{http_code}", site.http("part"), "-o", here / "answer", deadline_s=30)
+    assert done.text in ("502", "503", "504") and f"{HOST}:{site.link.port}" in (here / "answer").read_text()
 
 
 @through([XROOTD, OURS_ROOT, OURS_HTTP], "xrdcp and curl", "errors through a site cache: missing, forbidden, a directory; as at the origin")
@@ -549,7 +567,8 @@ def test_errors(site, clients, here):
     if site.area.server.name != "towpath" and os.geteuid() == 0:
         shutil.chown(site.area.local / "closed", "root", "root")
         (site.area.local / "closed").chmod(0o700)
-    names = ["absent", "absent/file", "file/below", ""] + (["closed/file"] if site.area.server.name != "towpath" else [])
+    # A name below a file is an unknown error (3005) of XRootD.
+    names = ["absent", "absent/file", ""] + (["closed/file"] if site.area.server.name != "towpath" else ["file/below"])
     origin = site.area.server
 
     def code(url: str) -> str:
