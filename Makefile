@@ -6,11 +6,11 @@ TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 WHEELS = $(CARGO_TARGET_DIR)/wheels
 PACKAGES = $(CARGO_TARGET_DIR)/packages
 
-SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
+SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-cache demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
 
 .PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache build lint fmt unit wheel python package interop peers tools
 
-demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, order replicas
+demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache, order replicas
 	interop/demo $(TOWPATH)
 
 test: lint unit build python interop demo ## run all checks and tests
