@@ -531,6 +531,19 @@ def test_offline(own_site, clients, here, binary, origin):
     assert clients.run("curl", "-sS", "--fail", "-r", "5-99994", site.http("part")).out == data[5:99_995]
 
 
+@pytest.mark.pair("xrdfs", "stat of a file in a site cache with `recheck = \"never\"`, without the origin")
+def test_offline_stat(own_site, clients, here):
+    site = offline(own_site, OURS_ROOT, content(SIZE, 8), clients, here)
+    found = clients.run("xrdfs", site.cache.address, "stat", site.path("file")).text
+    assert re.search(rf"^Size: +{SIZE}$", found, re.MULTILINE)
+
+
+@pytest.mark.pair("curl", "the metrics of a site cache without its origin")
+def test_offline_metrics(own_site, clients, here):
+    site = offline(own_site, OURS_ROOT, content(SIZE, 8), clients, here)
+    assert b"towpath_sent_bytes_total" in clients.run("curl", "-sS", "--fail", site.cache.http("/metrics")).out
+
+
 @each_origin
 @pytest.mark.pair("curl and xrdcp", "a file that is not in a site cache, without the origin: an error that names the origin")
 def test_offline_absent(own_site, clients, here, binary, origin):
@@ -640,6 +653,24 @@ def test_short_stall(stalling, clients, here):
         for read in reads:
             read.result()
     assert (here / "large").read_bytes() == (here / "large2").read_bytes() == large
+
+
+@pytest.mark.pair("Python http.client", "300 readers wait for the hanging origin of a site cache: other files are served, then all are")
+def test_many_stalled(stalling):
+    origin, cache = stalling
+    _, small = stalled_files(origin, cache)
+    files = {f"f{index}": content(100_000 + index, index) for index in range(300)}
+    for name, data in files.items():
+        (origin.root / name).write_bytes(data)
+        os.utime(origin.root / name, (OLD_S, OLD_S))
+    origin.process.send_signal(signal.SIGSTOP)
+    with ThreadPoolExecutor(len(files)) as pool:
+        reads = {name: pool.submit(whole, cache, f"/{name}") for name in files}
+        assert eventually(lambda: len(os.listdir(f"/proc/{cache.process.pid}/fd")) > len(files))
+        for _ in range(10):
+            assert whole(cache, "/small", 2) == small
+        origin.process.send_signal(signal.SIGCONT)
+        assert [name for name, read in reads.items() if read.result() != files[name]] == []
 
 
 @pytest.mark.pair("curl", "the origin of a site cache hangs: an error that names it, within a minute; other files are served meanwhile")
