@@ -498,6 +498,36 @@ def test_replaced_at_xrootd(site, reader):
     replace_often(site, reader, readers=0)
 
 
+@through(ORIGINS, "Python http.client", "a file that grows at the origin of a site cache: no byte that was not written", note="after juicefs#5038")
+def test_growing(site):
+    data = content(4_000_000, 13)
+    target = site.put("file", data[:1000])
+    problems, lengths, stop = [], [], threading.Event()
+
+    def read_always() -> None:
+        while not stop.is_set():
+            got = whole(site.cache, site.path("file"))
+            if got is not None:
+                lengths.append(len(got))
+                if got != data[:len(got)]:
+                    problems.append(len(got))
+
+    threads = [threading.Thread(target=read_always) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with target.open("ab") as growing:
+        for start in range(1000, len(data), 39_990):
+            growing.write(data[start:start + 39_990])
+            growing.flush()
+            time.sleep(0.01)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not problems and lengths
+    os.utime(target, (OLD_S + 1, OLD_S + 1))
+    assert eventually(lambda: whole(site.cache, site.path("file")) == data)
+
+
 PART = 300_000
 
 
