@@ -532,15 +532,16 @@ PART = 300_000
 
 
 def offline(own_site, origin: tuple, data: bytes, clients: Clients, here: Path) -> Site:
-    """Returns a cache with `recheck = "never"` and the file `file`, without its origin. Of the file `part` it has the first
-    100,000 bytes."""
+    """Returns a cache with `recheck = "never"` and the file `file`, without its origin. Of the files `part` and `long` it has
+    the first 100,000 bytes."""
     site = own_site(origin, "never")
-    for name in ("file", "absent"):
+    for name in ("file", "absent", "long"):
         site.put(name, data)
     site.put("part", data[:PART])
     clients.run("curl", "-sS", "--fail", site.http("file"), "-o", here / "out")
     assert (here / "out").read_bytes() == data
-    assert clients.run("curl", "-sS", "--fail", "-r", "0-99999", site.http("part")).out == data[:100_000]
+    for name in ("part", "long"):
+        assert clients.run("curl", "-sS", "--fail", "-r", "0-99999", site.http(name)).out == data[:100_000]
     site.link.cut()
     return site
 
@@ -590,9 +591,11 @@ def test_offline_absent(own_site, clients, here, binary, origin):
 
 
 @pytest.mark.pair("xrdcp", "a file that is partly in a site cache, without the origin: an error that names the origin, within 30 s")
-def test_offline_part(own_site, clients, here):
+@pytest.mark.parametrize("name", ["part", "long"])
+def test_offline_part(own_site, clients, here, name):
     site = offline(own_site, OURS_ROOT, content(SIZE, 8), clients, here)
-    failed = clients.run("xrdcp", "-s", site.url("part"), here / "copy", status=None)
+    # xrdcp connects again, and repeats its requests, if no response arrives within its XRD_STREAMTIMEOUT.
+    failed = clients.run("xrdcp", "-s", site.url(name), here / "copy", status=None, deadline_s=30)
     assert f"{HOST}:{site.link.port}" in failed.err.decode()
 
 
