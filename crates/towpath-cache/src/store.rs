@@ -21,6 +21,9 @@ use crate::{
     source::Source, version::Version,
 };
 
+/// How long a modification time in whole seconds must be past before the version counts, in nanoseconds.
+const MIN_AGE_NS: i64 = 2_000_000_000;
+
 /// Counters of an origin since the start. Bytes are those of file contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OriginStatistics {
@@ -89,7 +92,7 @@ impl CacheStore {
     /// empty file may have content all the same, and a file that changed just now may change again without another
     /// version.
     fn version(&self, path: &StorePath, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
-        let is_cacheable = metadata.kind == FileKind::File && metadata.size > 0;
+        let is_cacheable = metadata.kind == FileKind::File && metadata.size > 0 && !is_recent(metadata, requested_ns);
         let version = Version::of(&self.origin.name, path, metadata);
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
@@ -161,6 +164,14 @@ impl CacheStore {
             }
         }
     }
+}
+
+/// Returns whether a later change of the content could leave the version as it is: nginx, for one, makes the entity tags
+/// that it calls strong of the size and the second of the modification.
+fn is_recent(metadata: &Metadata, requested_ns: i64) -> bool {
+    metadata
+        .mtime_ns
+        .is_some_and(|mtime_ns| mtime_ns % 1_000_000_000 == 0 && requested_ns.saturating_sub(mtime_ns) < MIN_AGE_NS)
 }
 
 /// Calls a method of the origin's store with the origin's path and identity. Its errors name the origin.

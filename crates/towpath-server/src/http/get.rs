@@ -31,7 +31,10 @@ const SHORT_BYTES: u64 = READ_BYTES;
 /// Handles a GET or HEAD. HEAD is processed as a GET without its body, so that both have the same status and fields.
 pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     match get(exchange).await {
-        Err(refusal) if refusal.fault() == Fault::NotFound => service_pages::find(exchange).await.ok_or(refusal),
+        // The pages of a cache must not depend on its origin.
+        Err(refusal) if matches!(refusal.fault(), Fault::NotFound | Fault::Unavailable | Fault::TimedOut) => {
+            service_pages::find(exchange).await.ok_or(refusal)
+        }
         answered => answered,
     }
 }
