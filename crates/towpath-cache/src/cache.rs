@@ -354,7 +354,9 @@ impl Cache {
             }
         }
         let outcome = self.remove_files(name);
-        self.0.inventory.remove(name);
+        if outcome.is_ok() {
+            self.0.inventory.remove(name);
+        }
         self.entries().being_removed.remove(name);
         self.0.removed.notify_waiters();
         outcome.map(|()| true)
@@ -400,9 +402,15 @@ impl Cache {
         let (mut freed, mut refusals) = (0, 0);
         while freed < bytes && refusals < MAX_REFUSALS {
             let Some(victim) = self.0.inventory.victim(now_s(), random::number) else { break };
-            match self.evict(&victim).await? {
-                Some(more @ 1..) => (freed, refusals) = (freed + more, 0),
-                _ => refusals += 1,
+            match self.evict(&victim).await {
+                Ok(Some(more @ 1..)) => (freed, refusals) = (freed + more, 0),
+                Ok(_) => refusals += 1,
+                Err(error) => {
+                    // Others are to be chosen next.
+                    victim.slot.touch(&(0..u64::MAX), now_s());
+                    tracing::warn!(%error, "cannot evict an entry of the cache");
+                    refusals += 1;
+                }
             }
         }
         Ok(freed)
@@ -416,11 +424,16 @@ impl Cache {
         self.let_close(&name);
         let open = self.entries().open.get(&name).and_then(Weak::upgrade);
         let entry = match open {
-            Some(entry) => entry,
+            Some(entry) => {
+                entry.open(false).await?;
+                entry
+            }
             None if slot.segments() == 1 => return self.remove_entry(&name).await,
             None => {
                 let cache = self.clone();
-                let read = move || cache.read_version(&name).map_err(|error| disk_error("reading an index", &error));
+                let read = move || {
+                    absent_if_missing(cache.read_version(&name)).map_err(|error| disk_error("reading an index", &error))
+                };
                 match self.0.disk.pool.run(read).await? {
                     Some(version) => self.entry_unused(version).await?,
                     None => return self.remove_entry(&name).await,

@@ -10,7 +10,8 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use towpath_proto::xrootd::page::crc32c;
 use towpath_store::{
     Error, Fault, Result, os_message,
     sys::{
-        clock,
+        clock, random,
         volume::{Volume, VolumeFile},
     },
 };
@@ -58,7 +59,10 @@ pub(crate) struct Entry {
     inventory: Arc<Inventory>,
     pub(crate) slot: Arc<Slot>,
     /// The data file. The index is opened for each write, so that an open file takes one descriptor.
-    data: OnceCell<Arc<dyn VolumeFile>>,
+    data: OnceLock<Arc<dyn VolumeFile>>,
+    opened: OnceCell<()>,
+    /// Held while the files are opened: an open that was abandoned may still run.
+    loading: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -131,7 +135,17 @@ impl Entry {
         let codec = IndexCodec::new(disk.id, name);
         let slot = inventory.slot(&name, version.size, now_s());
         let (disk, inventory) = (Arc::clone(disk), Arc::clone(inventory));
-        Self { version, codec, disk, inventory, slot, data: OnceCell::new(), state: Mutex::default() }
+        Self {
+            version,
+            codec,
+            disk,
+            inventory,
+            slot,
+            data: OnceLock::new(),
+            opened: OnceCell::new(),
+            loading: Mutex::default(),
+            state: Mutex::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -152,21 +166,23 @@ impl Entry {
         let open = || async {
             let entry = Arc::clone(self);
             let job = move || {
-                let data = entry.load().and_then(|data| {
-                    if is_use {
-                        entry.disk.volume.touch(&file_name(&entry.slot.name, "index"))?;
-                    }
-                    Ok(data)
+                let loaded = entry.load().and_then(|()| match is_use {
+                    true => entry.disk.volume.touch(&file_name(&entry.slot.name, "index")),
+                    false => Ok(()),
                 });
-                data.map_err(|error| disk_error("opening a file of the cache", &error))
+                loaded.map_err(|error| disk_error("opening a file of the cache", &error))
             };
             self.disk.pool.run(job).await
         };
-        self.data.get_or_try_init(open).await.map(drop)
+        self.opened.get_or_try_init(open).await.map(drop)
     }
 
     /// Opens the files; an index that is not one of this entry is started again.
-    fn load(&self) -> std::io::Result<Arc<dyn VolumeFile>> {
+    fn load(&self) -> std::io::Result<()> {
+        let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.data.get().is_some() {
+            return Ok(());
+        }
         let [data_name, index_name] = ["data", "index"].map(|extension| file_name(&self.slot.name, extension));
         let volume: &dyn Volume = &*self.disk.volume;
         let data = volume.open_or_create(&data_name)?;
@@ -183,12 +199,14 @@ impl Entry {
                 state.index_end = header.len() as u64;
             }
         }
-        *self.state() = state;
         let names = [&data_name, &index_name];
         let bytes = names.map(|name| volume.usage(name).map(|usage| usage.allocated_bytes));
         let [data_bytes, index_bytes] = bytes;
         self.inventory.set_bytes(&self.slot, data_bytes? + index_bytes?);
-        Ok(data)
+        *self.state() = state;
+        // Only this call sets it.
+        let _ = self.data.set(data);
+        Ok(())
     }
 
     /// Applies the records of an index to `state`, and writes a compact index if most records are superseded. Returns
@@ -214,7 +232,10 @@ impl Entry {
         state.index_end = header as u64 + (at - header as u64).next_multiple_of(RECORD_BYTES as u64);
         let live = state.extents.intervals(&(0..self.version.size));
         if state.index_end - header as u64 > 2 * (live.len() * RECORD_BYTES) as u64 + MAX_SUPERSEDED_BYTES {
-            state.index_end = self.compact(&live)?;
+            // A disk that is full keeps the long one.
+            if let Ok(index_end) = self.compact(&live) {
+                state.index_end = index_end;
+            }
         }
         Ok(true)
     }
@@ -224,7 +245,8 @@ impl Entry {
         let mut bytes = self.codec.header(&self.version);
         live.iter().for_each(|interval| self.codec.encode(&Record::Present(*interval), &mut bytes));
         let name = file_name(&self.slot.name, "index");
-        let part = name.with_extension("part");
+        // A crash leaves it in the trash, which the next walk empties.
+        let part = Path::new("trash").join(random::key());
         let file = self.disk.volume.open_or_create(&part)?;
         file.set_size(0)?;
         file.write_at(0, &bytes)?;
@@ -366,6 +388,9 @@ impl Entry {
     /// # Errors
     /// Errors of the cache's disk.
     pub(crate) async fn free(self: &Arc<Self>, range: &Range<u64>) -> Result<Option<u64>> {
+        // The hole reaches beyond the end of the file: a partial page would be zeroed in place, and a socket that
+        // `sendfile` has filled may still refer to it. Whole pages are detached.
+        let hole = range.clone();
         let range = self.clipped(range);
         let (removed, records, at, barrier) = {
             let mut state = self.state();
@@ -387,7 +412,7 @@ impl Entry {
         let entry = Arc::clone(self);
         let job = move || {
             entry.write_records(at, &records);
-            let punched = entry.data()?.punch_hole(range.start, range.end - range.start);
+            let punched = entry.data()?.punch_hole(hole.start, hole.end - hole.start);
             barrier.end(Outcome::Freed);
             punched.map_err(|error| disk_error("freeing space of the cache", &error))
         };

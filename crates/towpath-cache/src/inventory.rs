@@ -62,10 +62,10 @@ impl Slot {
 
     /// Records the use of a range.
     pub(crate) fn touch(&self, range: &Range<u64>, now_s: u32) {
-        let first = range.start / self.segment_bytes;
-        let last = range.end.saturating_sub(1).max(range.start) / self.segment_bytes;
-        for segment in first..=last {
-            if let Some(used_s) = self.used_s.get(segment as usize)
+        let first = (range.start / self.segment_bytes) as usize;
+        let last = (range.end.saturating_sub(1).max(range.start) / self.segment_bytes) as usize;
+        for segment in first..=last.min(self.used_s.len()) {
+            if let Some(used_s) = self.used_s.get(segment)
                 && used_s.load(Relaxed) != now_s
             {
                 used_s.store(now_s, Relaxed);

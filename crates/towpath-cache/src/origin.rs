@@ -5,7 +5,7 @@
 //! requests of their own, which a client can spread over its connections.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -118,6 +118,11 @@ impl Origin {
         self.root.concat(path).map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(path))
     }
 
+    /// Returns the path of the cache of a path at the origin; `None` if the cache does not show it.
+    pub(crate) fn cache_path(&self, path: &StorePath) -> Option<StorePath> {
+        path.relative_to(&self.root)
+    }
+
     /// Returns the identity for requests to the origin on behalf of `caller`.
     pub(crate) fn identity(&self, caller: &Caller) -> Caller {
         match self.credential {
@@ -146,7 +151,12 @@ impl Origin {
     /// continue when their reader leaves, because others may wait for them.
     pub(crate) fn fetch(self: &Arc<Self>, entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
         for flights in self.requests(flights) {
-            let fetch = Fetch { origin: Arc::clone(self), entry: Arc::clone(entry), source: Arc::clone(source) };
+            let fetch = Fetch {
+                origin: Arc::clone(self),
+                entry: Arc::clone(entry),
+                source: Arc::clone(source),
+                failure: Mutex::default(),
+            };
             tokio::spawn(fetch.run(flights));
         }
     }
@@ -184,6 +194,8 @@ struct Fetch {
     origin: Arc<Origin>,
     entry: Arc<Entry>,
     source: Arc<Source>,
+    /// A failure of one of its ranges.
+    failure: Mutex<Option<Error>>,
 }
 
 impl Fetch {
@@ -207,6 +219,10 @@ impl Fetch {
             None => return,
         };
         drop(permit);
+        if let Some(error) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // Once for the request, however many ranges it had.
+            self.origin.breaker.record(&Err::<(), _>(error));
+        }
         match file.check().await {
             Ok(()) => self.entry.publish(arrived).await,
             Err(error) => {
@@ -258,7 +274,9 @@ impl Fetch {
 
     /// Checks and counts the result of a range.
     fn accept(&self, flight: &Flight, result: Result<Bytes>) -> Result<Bytes> {
-        self.origin.breaker.record(&result);
+        if result.is_ok() {
+            self.origin.breaker.record(&result);
+        }
         let data = result.map_err(|error| self.failed(error))?;
         if data.len() != flight.length() {
             let message = format!("the origin sent {} bytes in place of {}", data.len(), flight.length());
@@ -270,6 +288,7 @@ impl Fetch {
 
     fn failed(&self, error: Error) -> Error {
         self.origin.counters.failures.fetch_add(1, Relaxed);
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         error
     }
 }

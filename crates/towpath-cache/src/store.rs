@@ -21,6 +21,9 @@ use crate::{
     source::Source, version::Version,
 };
 
+/// Maximum size of a file that is cached in bytes: 256 TiB. A larger one is probably an error of the origin.
+const MAX_FILE_BYTES: u64 = 1 << 48;
+
 /// How long a modification time in whole seconds must be past before the version counts, in nanoseconds.
 const MIN_AGE_NS: i64 = 2_000_000_000;
 
@@ -69,6 +72,12 @@ impl CacheStore {
         self.origin.path(path)
     }
 
+    /// Returns the path of the cache of a path at the origin, the inverse of [`Self::origin_path`]; `None` if the cache
+    /// does not show it.
+    pub fn cache_path(&self, path: &StorePath) -> Option<StorePath> {
+        self.origin.cache_path(path)
+    }
+
     /// Returns the URL of the origin, without credentials.
     pub fn origin_name(&self) -> &str {
         &self.origin.name
@@ -92,7 +101,9 @@ impl CacheStore {
     /// empty file may have content all the same, and a file that changed just now may change again without another
     /// version.
     fn version(&self, path: &StorePath, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
-        let is_cacheable = metadata.kind == FileKind::File && metadata.size > 0 && !is_recent(metadata, requested_ns);
+        let is_cacheable = metadata.kind == FileKind::File
+            && (1..=MAX_FILE_BYTES).contains(&metadata.size)
+            && !is_recent(metadata, requested_ns);
         let version = Version::of(&self.origin.name, path, metadata);
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
@@ -226,9 +237,15 @@ impl Store for CacheStore {
         let requested_ns = clock::unix_ns();
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let opened = forward!(self, caller, path, open, options)?;
-        let metadata = opened.metadata().await;
+        self.origin.breaker.admit()?;
+        let opened = self.origin.store.open(&self.origin.identity(caller), &self.origin.path(path)?, options).await;
+        // The store may open lazily: only the metadata say whether the origin can be reached.
+        let metadata = match &opened {
+            Ok(opened) => opened.metadata().await,
+            Err(error) => Err(error.clone()),
+        };
         self.origin.breaker.record(&metadata);
+        let opened = opened?;
         let metadata = match metadata {
             Ok(metadata) => metadata,
             // A file of unknown length is a stream.

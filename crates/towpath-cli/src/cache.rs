@@ -13,11 +13,12 @@ use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
 use towpath_cache::{Cache, CacheStore, OriginOptions};
 use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_proto::url::Url;
+use towpath_proto::url::{Family, Url};
 use towpath_server::Server;
 use towpath_store::sys::environment;
 
 pub(crate) use self::settings::CacheConfig;
+use self::settings::CredentialConfig;
 use self::{
     control::{ControlFile, ControlKey},
     metrics::CacheMetrics,
@@ -48,7 +49,9 @@ pub(crate) async fn run(arguments: &CacheArguments) -> Result<(), Failure> {
 
 /// Runs a cache until SIGINT or SIGTERM.
 async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
-    let settings = load_for(arguments)?.settings;
+    let layered = load_for(arguments)?;
+    let is_open = layered.origins.get("access.anonymous").is_some_and(|(_, origin)| origin == "default");
+    let settings = layered.settings;
     let signals = ServerSignals::new()?;
     let (cache, store) = open(&settings, descriptors::raise_limit())?;
     let store = Arc::new(store);
@@ -66,6 +69,12 @@ async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
     let places = access::urls(&settings.server(), &server.addresses());
     let origin = url(&settings)?.without_secrets();
     complain(format_args!("caching {origin} in {} at {places}", settings.directory.display()));
+    if is_open && settings.listen.iter().any(|address| !address.ip().is_loopback()) {
+        complain(
+            "warning: access.anonymous: every client may read through the cache, with the credential of the cache, because \
+             this is the default: set `anonymous = []` in [access] to let only tokens in",
+        );
+    }
     access::metrics_places(&server.monitoring_addresses()).into_iter().for_each(complain);
     serve::run(server, signals, || {
         let changed = load_for(arguments)?.settings;
@@ -104,6 +113,11 @@ fn url(settings: &CacheConfig) -> Result<Url, Failure> {
 /// Opens the cache and connects its origin.
 fn open(settings: &CacheConfig, descriptors: u64) -> Result<(Cache, CacheStore), Failure> {
     let url = url(settings)?;
+    if url.scheme().family() == Family::S3 && settings.credential == CredentialConfig::Caller {
+        let message =
+            "credential = \"caller\" needs an origin that accepts tokens: a bucket accepts the keys of the cache";
+        return Err(Failure::Usage(message.into()));
+    }
     let options = ClientOptions {
         token: settings.token.clone().map_or(TokenSource::Discover, TokenSource::File),
         ca_file: settings.ca.clone(),

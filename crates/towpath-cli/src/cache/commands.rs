@@ -4,7 +4,7 @@ use std::{collections::HashSet, io::Write as _, sync::Arc, time::Duration};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde_json::Value;
-use towpath_client::{Client, ClientOptions, DocumentRequest, TokenSource};
+use towpath_client::{Client, ClientOptions, DocumentRequest, ProxySettings, TokenSource};
 use towpath_proto::{fault::Exit, units::size_text as size};
 use towpath_server::routes::{ROUTE_FIELD, ROUTES_PREFIX};
 use towpath_store::Caller;
@@ -59,7 +59,12 @@ impl RunningCache {
             let file = target.dir.display();
             Failure::Usage(format!("{file}: no running cache is found there: reading `control`: {error}"))
         })?;
-        let options = ClientOptions { token: TokenSource::Nothing, retries: 0, ..ClientOptions::default() };
+        let options = ClientOptions {
+            token: TokenSource::Nothing,
+            proxies: ProxySettings::default(),
+            retries: 0,
+            ..ClientOptions::default()
+        };
         Ok(Self { client: Client::new(Arc::new(options)), control })
     }
 

@@ -59,6 +59,10 @@ impl CacheRoutes {
 
     /// Returns the path of a request; the root without one.
     fn path(request: &RouteRequest) -> Result<StorePath> {
+        if matches!(&*request.path, "cache/stats" | "cache/pins" | "cache/scrub") {
+            // They concern the whole cache, and need the right to all of it.
+            return Ok(StorePath::root());
+        }
         let invalid = |error: towpath_store::PathError| Error::new(Fault::InvalidArgument, format!("path: {error}"));
         request.parameter("path").map_or_else(|| Ok(StorePath::root()), |path| StorePath::parse(&path).map_err(invalid))
     }
@@ -75,13 +79,13 @@ impl CacheRoutes {
         let (name, at) = (self.store.origin_name(), self.store.origin_path(path)?);
         Ok(match request.path.strip_prefix("cache/").unwrap_or_default() {
             "stats" => self.statistics(),
-            "ls" => rows(&self.cache.describe(name, &at).await?, entry_row),
-            "explain" => rows(&self.cache.accesses(&at), access_row),
+            "ls" => rows(&self.cache.describe(name, &at).await?, |entry| entry_row(entry, &self.shown(&entry.path))),
+            "explain" => rows(&self.cache.accesses(&at), |record| access_row(record, &self.shown(&record.path))),
             "pins" => self
                 .cache
                 .pins()
                 .iter()
-                .map(|pin| json!({"origin": pin.origin, "path": pin.path.to_string()}))
+                .map(|pin| json!({"origin": pin.origin, "path": self.shown(&pin.path)}))
                 .collect(),
             "pin" => json!({"entries": self.cache.pin(name, &at, true).await?}),
             "unpin" => json!({"entries": self.cache.pin(name, &at, false).await?}),
@@ -95,6 +99,11 @@ impl CacheRoutes {
             "truncate" => json!({"entries": self.cache.spoil(name, &at, Spoiling::Truncate).await?}),
             _ => return Err(Error::new(Fault::NotFound, "there is no such route")),
         })
+    }
+
+    /// Returns the path of the cache for a path at the origin, in words; that at the origin if it is outside of the cache.
+    fn shown(&self, path: &StorePath) -> String {
+        self.store.cache_path(path).as_ref().unwrap_or(path).to_string()
     }
 
     fn statistics(&self) -> Value {
@@ -145,13 +154,13 @@ fn rows<T>(all: &[T], row: impl Fn(&T) -> Value) -> Value {
     json!({"total": all.len(), "rows": all.iter().skip(skipped).map(row).collect::<Vec<_>>()})
 }
 
-fn entry_row(entry: &EntryDescription) -> Value {
-    json!({"origin": entry.origin, "path": entry.path.to_string(), "size": entry.size,
+fn entry_row(entry: &EntryDescription, path: &str) -> Value {
+    json!({"origin": entry.origin, "path": path, "size": entry.size,
            "present_bytes": entry.present_bytes, "pinned": entry.is_pinned})
 }
 
-fn access_row(record: &AccessRecord) -> Value {
-    json!({"path": record.path.to_string(), "closed_s": record.closed_s, "seconds": record.duration.as_secs_f64(),
+fn access_row(record: &AccessRecord, path: &str) -> Value {
+    json!({"path": path, "closed_s": record.closed_s, "seconds": record.duration.as_secs_f64(),
            "served_bytes": record.served_bytes, "missed_bytes": record.missed_bytes,
            "bypass_bytes": record.bypass_bytes, "origin_seconds": record.origin_wait.as_secs_f64(),
            "disk_seconds": record.disk_wait.as_secs_f64()})

@@ -24,7 +24,7 @@ fn bash_completes_commands_and_flags() {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(complete("towpath c", 1), ["cp", "cat", "config", "completions"]);
+    assert_eq!(complete("towpath c", 1), ["cp", "cat", "cache", "config", "completions"]);
     assert_eq!(complete("towpath cp --skip", 2), ["--skip-existing"]);
     for shell in ["fish", "zsh", "elvish", "powershell"] {
         assert!(directory.run(&format!("completions {shell}")).expect(0).stdout.contains("skip-existing"), "{shell}");

@@ -193,11 +193,13 @@ async fn body(
     if length == 0 {
         return Ok(Content::Empty);
     }
-    if !lease.is_of_reserve() || exchange.verb == Verb::Head {
+    if exchange.verb == Verb::Head {
+        // Only the length is sent; a cache must not fetch the content.
+        return Ok(Content::Stream(stream::empty().boxed(), Some(length)));
+    }
+    if !lease.is_of_reserve() {
         let body = FileBody::new(handle, lease, exchange.claim(), exchange.version, segments);
-        if exchange.verb != Verb::Head {
-            body.first_ready().await?;
-        }
+        body.first_ready().await?;
         return Ok(Content::Stream(body.boxed(), Some(length)));
     }
     if length > SHORT_BYTES {
