@@ -20,7 +20,7 @@ use towpath_store::{
 use crate::{
     accounts::Account,
     entry::{Entry, ExtentLease},
-    flights::Outcome,
+    flights::{Flight, Outcome},
     origin::Origin,
     read_ahead::ReadAhead,
     source::Source,
@@ -90,14 +90,18 @@ impl OpenedFile {
         self.account.served_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Requests the absent bytes of `ranges` from the origin. Returns immediately.
-    fn request(&self, ranges: &[Range<u64>]) {
-        if self.entry.disk().accepts_data() {
-            let flights = self.entry.start_flights(ranges);
-            if !flights.is_empty() {
-                self.origin.fetch(&self.entry, &self.source, flights);
-            }
+    /// Requests the absent bytes of `ranges` from the origin, and returns the flights that this starts. Returns
+    /// immediately.
+    fn request(&self, ranges: &[Range<u64>]) -> Vec<Arc<Flight>> {
+        if !self.entry.disk().accepts_data() {
+            return Vec::new();
         }
+        let open = self.entry.start_flights(ranges);
+        let flights = open.iter().map(|open| Arc::clone(&open.flight)).collect();
+        if !open.is_empty() {
+            self.origin.fetch(&self.entry, &self.source, open);
+        }
+        flights
     }
 
     /// Requests what a sequential reader of `range` will need next.
@@ -142,8 +146,9 @@ impl OpenedFile {
         if self.entry.covers(range) {
             return Ok(true);
         }
-        self.request(std::slice::from_ref(range));
-        let flights = self.entry.flights(range);
+        // One that ends at once is no longer in flight, but its outcome counts.
+        let mut flights = self.request(std::slice::from_ref(range));
+        flights.extend(self.entry.flights(range));
         if flights.is_empty() && !self.entry.covers(range) {
             return Ok(false);
         }
