@@ -24,7 +24,7 @@ use towpath_store::{
 
 use crate::{
     accounts::Accounts,
-    disk::CacheDisk,
+    disk::{CacheDisk, TRASH, absent_if_missing},
     entry::{Entry, disk_error, now_s},
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
     inventory::{Inventory, Victim},
@@ -40,8 +40,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of victims in a row that could not be evicted, because they were in use, after which eviction pauses until
 /// the next check.
 const MAX_REFUSALS: u32 = 100;
-/// Name of the directory of files to be removed.
-const TRASH: &str = "trash";
 /// Number of directories of entries.
 const DIRECTORIES: u32 = 256;
 
@@ -469,32 +467,18 @@ impl Cache {
 
 /// Returns the names in a directory; none if it does not exist.
 fn entries_of(volume: &dyn Volume, directory: &Path) -> io::Result<Vec<std::ffi::OsString>> {
-    match volume.entries(directory) {
-        Ok(entries) => Ok(entries.into_iter().filter(|entry| !entry.is_directory).map(|entry| entry.name).collect()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let entries = absent_if_missing(volume.entries(directory).map(Some))?.unwrap_or_default();
+    Ok(entries.into_iter().filter(|entry| !entry.is_directory).map(|entry| entry.name).collect())
 }
 
 fn listing_error(error: &io::Error) -> towpath_store::Error {
     disk_error("listing the cache", error)
 }
 
-/// Returns nothing in place of an error about a missing file.
-fn absent_if_missing<T>(outcome: io::Result<Option<T>>) -> io::Result<Option<T>> {
-    match outcome {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        outcome => outcome,
-    }
-}
-
 /// Removes a file; a failure is only reported, because the next walk removes it.
 fn remove_file(disk: &CacheDisk, name: &Path) {
-    match disk.volume.remove(name) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            disk.record_failure(&disk_error("removing a file of the cache", &error));
-        }
-        _ => {}
+    if let Err(error) = absent_if_missing(disk.volume.remove(name).map(Some)) {
+        disk.record_failure(&disk_error("removing a file of the cache", &error));
     }
 }
 

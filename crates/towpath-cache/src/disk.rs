@@ -1,6 +1,7 @@
 //! The directory of a cache: its identity, the threads that access it, and whether it works.
 
 use std::{
+    io,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -24,6 +25,8 @@ use crate::index::CacheId;
 
 /// The file that identifies a cache directory.
 const IDENTITY: &str = "towpath-cache";
+/// Name of the directory of files to be renamed or removed.
+pub(crate) const TRASH: &str = "trash";
 /// First bytes of the identity file.
 const MAGIC: &[u8; 16] = b"towpath cache 1\n";
 /// How long nothing is stored after the disk has failed. Meanwhile reads of absent data go to the origin.
@@ -47,7 +50,7 @@ impl CacheDisk {
     /// # Errors
     /// Errors of the disk; `WouldBlock` if another process uses the directory; `Unsupported` if the file system cannot
     /// free parts of files.
-    pub(crate) fn open(volume: Arc<dyn Volume>, jobs: usize) -> std::io::Result<Self> {
+    pub(crate) fn open(volume: Arc<dyn Volume>, jobs: usize) -> io::Result<Self> {
         volume.lock()?;
         check_holes(&*volume)?;
         let id = match read_identity(&*volume)? {
@@ -60,6 +63,21 @@ impl CacheDisk {
 
     fn paused_until(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         self.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces a small file as a whole: after a crash it has the old or the new content, and a leftover is in the trash.
+    /// With `is_synced` the new content is on the disk before it gets its name.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) fn replace(&self, name: &Path, bytes: &[u8], is_synced: bool) -> io::Result<()> {
+        let part = Path::new(TRASH).join(random::key());
+        let file = self.volume.open_or_create(&part)?;
+        file.write_at(0, bytes)?;
+        if is_synced {
+            file.sync_data()?;
+        }
+        self.volume.rename(&part, name)
     }
 
     /// Whether data may be stored.
@@ -91,31 +109,35 @@ impl CacheDisk {
     }
 }
 
+/// Returns nothing in place of an error about a missing file.
+pub(crate) fn absent_if_missing<T>(outcome: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => outcome,
+    }
+}
+
 /// Checks that space in the middle of a file can be freed. Other failures, such as a full disk, are left to the uses of
 /// the disk: a cache must start with them.
-fn check_holes(volume: &dyn Volume) -> std::io::Result<()> {
-    let name = Path::new("trash/holes");
-    let punched = volume.open_or_create(name).and_then(|file| {
+fn check_holes(volume: &dyn Volume) -> io::Result<()> {
+    let name = Path::new(TRASH).join("holes");
+    let punched = volume.open_or_create(&name).and_then(|file| {
         file.write_at(0, &[1; 8192])?;
         file.punch_hole(0, 4096)
     });
     // If it stays, the next walk removes it.
-    let _ = volume.remove(name);
+    let _ = volume.remove(&name);
     match punched {
-        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             let message = "its file system cannot free parts of files (ext4, XFS, Btrfs and tmpfs can)";
-            Err(std::io::Error::new(error.kind(), message))
+            Err(io::Error::new(error.kind(), message))
         }
         _ => Ok(()),
     }
 }
 
-fn read_identity(volume: &dyn Volume) -> std::io::Result<Option<CacheId>> {
-    let file = match volume.open(Path::new(IDENTITY)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+fn read_identity(volume: &dyn Volume) -> io::Result<Option<CacheId>> {
+    let Some(file) = absent_if_missing(volume.open(Path::new(IDENTITY)).map(Some))? else { return Ok(None) };
     let mut bytes = Vec::new();
     file.read_at(0, 37, &mut bytes)?;
     let Some((body, checksum)) = bytes.split_at_checked(32).filter(|(_, checksum)| checksum.len() == 4) else {
@@ -126,7 +148,7 @@ fn read_identity(volume: &dyn Volume) -> std::io::Result<Option<CacheId>> {
     Ok(id.try_into().ok().filter(|_| is_intact))
 }
 
-fn write_identity(volume: &dyn Volume) -> std::io::Result<CacheId> {
+fn write_identity(volume: &dyn Volume) -> io::Result<CacheId> {
     let id: CacheId = random::bytes();
     let mut bytes = [MAGIC.as_slice(), &id].concat();
     bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());

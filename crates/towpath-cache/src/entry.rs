@@ -10,7 +10,6 @@
 
 use std::{
     ops::Range,
-    path::Path,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
@@ -20,14 +19,14 @@ use towpath_proto::xrootd::page::crc32c;
 use towpath_store::{
     Error, Fault, Result, os_message,
     sys::{
-        clock, random,
+        clock,
         volume::{Volume, VolumeFile},
     },
 };
 
 use crate::{
     disk::CacheDisk,
-    extents::{CHUNK_BYTES, ExtentMap, Interval, UnitCheck, split_at_units},
+    extents::{CHUNK_BYTES, ExtentMap, Interval, UNIT_BYTES, UnitCheck, split_at},
     flights::{Flight, Flights, Outcome},
     index::{EntryName, IndexCodec, MAX_HEADER_BYTES, RECORD_BYTES, Record},
     inventory::{Inventory, Slot},
@@ -188,21 +187,15 @@ impl Entry {
         let data = volume.open_or_create(&data_name)?;
         let index = volume.open_or_create(&index_name)?;
         let mut state = State::default();
-        match self.replay(&*index, &mut state)? {
-            true => {}
-            false => {
-                index.set_size(0)?;
-                data.set_size(0)?;
-                state = State::default();
-                let header = self.codec.header(&self.version);
-                index.write_at(0, &header)?;
-                state.index_end = header.len() as u64;
-            }
+        if !self.replay(&*index, &mut state)? {
+            index.set_size(0)?;
+            data.set_size(0)?;
+            let header = self.codec.header(&self.version);
+            index.write_at(0, &header)?;
+            state.index_end = header.len() as u64;
         }
-        let names = [&data_name, &index_name];
-        let bytes = names.map(|name| volume.usage(name).map(|usage| usage.allocated_bytes));
-        let [data_bytes, index_bytes] = bytes;
-        self.inventory.set_bytes(&self.slot, data_bytes? + index_bytes?);
+        let bytes = volume.usage(&data_name)?.allocated_bytes + volume.usage(&index_name)?.allocated_bytes;
+        self.inventory.set_bytes(&self.slot, bytes);
         *self.state() = state;
         // Only this call sets it.
         let _ = self.data.set(data);
@@ -210,7 +203,7 @@ impl Entry {
     }
 
     /// Applies the records of an index to `state`, and writes a compact index if most records are superseded. Returns
-    /// false if the index does not begin with the header of this entry.
+    /// false, and leaves `state` as it is, if the index does not begin with the header of this entry.
     fn replay(&self, index: &dyn VolumeFile, state: &mut State) -> std::io::Result<bool> {
         let index_bytes = index.size()?;
         let mut bytes = Vec::new();
@@ -244,14 +237,7 @@ impl Entry {
     fn compact(&self, live: &[Interval]) -> std::io::Result<u64> {
         let mut bytes = self.codec.header(&self.version);
         live.iter().for_each(|interval| self.codec.encode(&Record::Present(*interval), &mut bytes));
-        let name = file_name(&self.slot.name, "index");
-        // A crash leaves it in the trash, which the next walk empties.
-        let part = Path::new("trash").join(random::key());
-        let file = self.disk.volume.open_or_create(&part)?;
-        file.set_size(0)?;
-        file.write_at(0, &bytes)?;
-        file.sync_data()?;
-        self.disk.volume.rename(&part, &name)?;
+        self.disk.replace(&file_name(&self.slot.name, "index"), &bytes, true)?;
         Ok(bytes.len() as u64)
     }
 
@@ -270,7 +256,7 @@ impl Entry {
         for range in wanted {
             for missing in state.extents.missing(&range) {
                 for gap in state.flights.gaps(&missing) {
-                    for part in split_at_chunks(&gap) {
+                    for part in split_at(&gap, CHUNK_BYTES) {
                         let flight = state.flights.start(part);
                         started.push(OpenFlight { entry: Arc::clone(self), flight });
                     }
@@ -343,7 +329,7 @@ impl Entry {
             .and_then(|file| file.write_at(start, data).map_err(|error| disk_error("writing to the cache", &error)));
         match written {
             Ok(()) => {
-                let intervals = split_at_units(&open.flight.range).filter_map(|part| {
+                let intervals = split_at(&open.flight.range, UNIT_BYTES).filter_map(|part| {
                     let bytes = data.get((part.start - start) as usize..(part.end - start) as usize)?;
                     Some(Interval { start: part.start, end: part.end, crc32c: crc32c(bytes) })
                 });
@@ -616,16 +602,6 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
         }
     }
     merged
-}
-
-/// Splits a range at the boundaries of chunks.
-fn split_at_chunks(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-    let (mut next, end) = (range.start, range.end);
-    std::iter::from_fn(move || {
-        let start = (next < end).then_some(next)?;
-        next = end.min((start / CHUNK_BYTES + 1) * CHUNK_BYTES);
-        Some(start..next)
-    })
 }
 
 #[cfg(test)]

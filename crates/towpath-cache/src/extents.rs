@@ -71,6 +71,12 @@ impl Chunk {
         first..last.max(first)
     }
 
+    /// Returns the intervals of a unit.
+    fn of_unit(&self, unit: u32) -> &[PackedInterval] {
+        let (start, end) = unit_bounds(unit);
+        self.intervals.get(self.overlapping(start, end)).unwrap_or_default()
+    }
+
     /// Clears the bits if they are too old.
     fn expire(&mut self, now: Instant) {
         if self.verified_since.is_some_and(|since| now.duration_since(since) > VERIFIED_FOR) {
@@ -129,9 +135,9 @@ impl ExtentMap {
         let dropped: u64 = chunk.intervals.drain(overlapping.clone()).map(|old| u64::from(old.end - old.start)).sum();
         self.present_bytes = self.present_bytes - dropped + interval.length();
         let mut at = overlapping.start;
-        let (unit_start, unit_end) = (unit * UNIT_BYTES as u32, (unit + 1) * UNIT_BYTES as u32);
-        let others = chunk.overlapping(unit_start, unit_end);
-        let stays_verified = others.is_empty() || verified.is_some_and(|now| is_verified(chunk, unit, now));
+        let (unit_start, unit_end) = unit_bounds(unit);
+        let stays_verified =
+            chunk.of_unit(unit).is_empty() || verified.is_some_and(|now| is_verified(chunk, unit, now));
         if let Some(&before) = at.checked_sub(1).and_then(|index| chunk.intervals.get(index))
             && before.end == new.start
             && new.start > unit_start
@@ -207,8 +213,7 @@ impl ExtentMap {
             let chunk = self.chunks.get(&number);
             units_of(start, end).filter_map(move |unit| {
                 let chunk = chunk.filter(|chunk| !is_verified(chunk, unit, now))?;
-                let intervals = chunk.overlapping(unit * UNIT_BYTES as u32, (unit + 1) * UNIT_BYTES as u32);
-                let intervals = chunk.intervals.get(intervals)?.iter().map(|packed| unpacked(number, *packed));
+                let intervals = chunk.of_unit(unit).iter().map(|packed| unpacked(number, *packed));
                 Some(UnitCheck { intervals: intervals.collect() })
             })
         });
@@ -219,9 +224,7 @@ impl ExtentMap {
     pub(crate) fn set_verified(&mut self, check: &UnitCheck, now: Instant) {
         let (number, unit) = position(check.range().start);
         let Some(chunk) = self.chunks.get_mut(&number) else { return };
-        let intervals = chunk.overlapping(unit * UNIT_BYTES as u32, (unit + 1) * UNIT_BYTES as u32);
-        let current = chunk.intervals.get(intervals).unwrap_or_default();
-        if current.iter().map(|packed| unpacked(number, *packed)).eq(check.intervals.iter().copied()) {
+        if chunk.of_unit(unit).iter().map(|packed| unpacked(number, *packed)).eq(check.intervals.iter().copied()) {
             chunk.set_verified(unit, now);
         }
     }
@@ -308,17 +311,22 @@ fn chunks_of(range: &Range<u64>) -> impl Iterator<Item = (u64, u32, u32)> + use<
     })
 }
 
+/// Returns start and end of a unit relative to its chunk.
+fn unit_bounds(unit: u32) -> (u32, u32) {
+    (unit * UNIT_BYTES as u32, (unit + 1) * UNIT_BYTES as u32)
+}
+
 /// Returns the units of a non-empty range relative to a chunk.
 fn units_of(start: u32, end: u32) -> impl Iterator<Item = u32> {
     start / UNIT_BYTES as u32..end.div_ceil(UNIT_BYTES as u32)
 }
 
-/// Splits a range at the boundaries of units.
-pub(crate) fn split_at_units(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+/// Splits a range at the multiples of `length`.
+pub(crate) fn split_at(range: &Range<u64>, length: u64) -> impl Iterator<Item = Range<u64>> + use<> {
     let (mut next, end) = (range.start, range.end);
     std::iter::from_fn(move || {
         let start = (next < end).then_some(next)?;
-        next = end.min((start / UNIT_BYTES + 1) * UNIT_BYTES);
+        next = end.min((start / length + 1) * length);
         Some(start..next)
     })
 }
@@ -338,7 +346,7 @@ mod tests {
     }
 
     fn insert(map: &mut ExtentMap, content: &[u8], range: &Range<u64>, verified: Option<Instant>) {
-        for part in split_at_units(range) {
+        for part in split_at(range, UNIT_BYTES) {
             let crc32c = crc32c(&content[part.start as usize..part.end as usize]);
             map.insert(Interval { start: part.start, end: part.end, crc32c }, verified);
         }

@@ -115,15 +115,16 @@ impl OpenedFile {
     }
 
     /// Waits until the bytes of `range` are on the disk of the cache and verified, and returns where they are. The
-    /// present bytes of `next`, which will be read soon, are verified with them.
-    async fn locate(&self, range: &Range<u64>, next: &[Range<u64>]) -> Result<Location> {
+    /// present bytes of the ranges that `next` returns, which will be read soon, are verified with them.
+    async fn locate(&self, range: &Range<u64>, next: impl Fn() -> Vec<Range<u64>>) -> Result<Location> {
         for attempt in 0..ATTEMPTS {
             if !self.await_flights(range, attempt + 1 == ATTEMPTS).await? {
                 return Ok(Location::Origin);
             }
             let lease = self.entry.lease(range);
             if !self.entry.is_verified(range) {
-                let ranges = [std::slice::from_ref(range), next].concat();
+                let mut ranges = next();
+                ranges.push(range.clone());
                 match self.account.disk(self.entry.verify(&ranges)).await {
                     Ok(damage) => self.record_damage(damage.bytes),
                     Err(error) => {
@@ -174,7 +175,7 @@ impl OpenedFile {
 
     /// Appends the bytes of `range`, which lies within the file, to `buffer`.
     async fn read(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
-        let Location::Disk(_lease) = self.locate(range, &[]).await? else {
+        let Location::Disk(_lease) = self.locate(range, Vec::new).await? else {
             return self.read_source(range, buffer).await;
         };
         let (buffer, read) = self.account.disk(self.entry.read(range, buffer)).await?;
@@ -224,7 +225,7 @@ impl OpenedFile {
         let ranges: Vec<_> = wanted.iter().map(|range| self.range(range.offset, range.length)).collect();
         let mut leases = Vec::with_capacity(ranges.len());
         for (index, range) in ranges.iter().enumerate() {
-            let next = ranges.get(index + 1..).unwrap_or_default();
+            let next = || ranges.get(index + 1..).unwrap_or_default().to_vec();
             let Ok(Location::Disk(lease)) = self.locate(range, next).await else { return None };
             leases.push(lease);
         }
@@ -237,8 +238,7 @@ impl OpenedFile {
     /// Reads one range of a vector.
     async fn read_one(&self, range: &ByteRange) -> Result<Bytes> {
         if range.end() > self.metadata.size {
-            let error = Error::new(Fault::InvalidArgument, "the range passes the end of the file");
-            return Err(error);
+            return Err(past_the_end());
         }
         let whole = self.range(range.offset, range.length);
         let mut buffer = vec![0; range.length];
@@ -308,8 +308,7 @@ impl ReadHandle for CachedFile {
             return None;
         }
         if buffers.iter().any(|range| range.end() > self.0.metadata.size) {
-            let error = Error::new(Fault::InvalidArgument, "the range passes the end of the file");
-            return Some(Err(error));
+            return Some(Err(past_the_end()));
         }
         for range in buffers {
             self.0.entry.read_now(range.offset, range.buffer)?;
@@ -366,6 +365,10 @@ impl ReadHandle for CachedFile {
     fn check_version(&self) -> Result<()> {
         Ok(())
     }
+}
+
+fn past_the_end() -> Error {
+    Error::new(Fault::InvalidArgument, "the range passes the end of the file")
 }
 
 /// Divides the ranges of a vector into groups of bounded memory, in order.
@@ -473,7 +476,7 @@ impl Preparation for AnnouncedReads {
             self.request(position);
         }
         // Without a place on the disk, the read itself waits for the origin.
-        self.file.locate(&range, &self.next(&range)).await.map(drop)
+        self.file.locate(&range, || self.next(&range)).await.map(drop)
     }
 }
 

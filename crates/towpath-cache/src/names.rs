@@ -3,16 +3,16 @@
 //! A name is a small file, replaced atomically. After a loss of power it may be missing; the next open then queries the
 //! origin.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use towpath_proto::{
     checksum::{Algorithm, Hasher},
     xrootd::page::crc32c,
 };
-use towpath_store::{Result, StorePath, sys::random};
+use towpath_store::{Result, StorePath};
 
 use crate::{
-    disk::CacheDisk,
+    disk::{CacheDisk, absent_if_missing},
     entry::disk_error,
     index::{IndexCodec, MAX_HEADER_BYTES, decode_header},
     version::{Version, hex},
@@ -44,11 +44,9 @@ impl KnownVersion {
 
     /// Reads the known version of a path at an origin. A damaged name counts as unknown. May wait for the disk.
     pub(crate) fn read(disk: &CacheDisk, origin: &str, path: &StorePath) -> Result<Option<Self>> {
-        let file = match disk.volume.open(&name_of(origin, path)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(disk_error("opening a name of the cache", &error)),
-        };
+        let file = absent_if_missing(disk.volume.open(&name_of(origin, path)).map(Some));
+        let file = file.map_err(|error| disk_error("opening a name of the cache", &error))?;
+        let Some(file) = file else { return Ok(None) };
         let mut bytes = Vec::new();
         let read = file.read_at(0, MAX_HEADER_BYTES + 12, &mut bytes);
         read.map_err(|error| disk_error("reading a name of the cache", &error))?;
@@ -59,11 +57,7 @@ impl KnownVersion {
     /// Replaces the known version of the path. May wait for the disk.
     pub(crate) fn write(&self, disk: &CacheDisk) -> Result<()> {
         let name = name_of(&self.version.origin, &self.version.path);
-        let part = Path::new("trash").join(random::key());
-        let written = disk.volume.open_or_create(&part).and_then(|file| {
-            file.write_at(0, &self.encode(disk))?;
-            disk.volume.rename(&part, &name)
-        });
+        let written = disk.replace(&name, &self.encode(disk), false);
         written.map_err(|error| disk_error("writing a name of the cache", &error))
     }
 

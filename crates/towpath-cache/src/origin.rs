@@ -12,7 +12,7 @@ use std::sync::{
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use towpath_store::{ByteRange, Caller, Error, Fault, Result, Store, StorePath};
+use towpath_store::{ByteRange, Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, Store, StorePath};
 
 use crate::{
     breaker::Breaker,
@@ -129,6 +129,27 @@ impl Origin {
             Credential::Own => Caller { address: caller.address, ..Caller::local() },
             Credential::Caller => Caller { is_nobody: caller.is_nobody || caller.token.is_none(), ..caller.clone() },
         }
+    }
+
+    /// Opens a file at a path of the origin. The metadata, or their error, come with it: a store may open lazily, and only
+    /// they say whether the origin can be reached.
+    ///
+    /// # Errors
+    /// Errors of the origin.
+    pub(crate) async fn open(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        options: OpenOptions,
+    ) -> Result<(Arc<dyn ReadHandle>, Result<Metadata>)> {
+        self.breaker.admit()?;
+        let opened = self.store.open(&self.identity(caller), path, options).await;
+        let metadata = match &opened {
+            Ok(opened) => opened.metadata().await,
+            Err(error) => Err(error.clone()),
+        };
+        self.breaker.record(&metadata);
+        Ok((opened?, metadata))
     }
 
     /// Returns when to query the origin for the version of `path`, a path of the cache. With the credential of the

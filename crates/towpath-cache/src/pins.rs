@@ -6,9 +6,12 @@ use std::{
 };
 
 use towpath_proto::xrootd::page::crc32c;
-use towpath_store::{Error, Fault, Result, StorePath, sys::random};
+use towpath_store::{Error, Fault, Result, StorePath};
 
-use crate::{disk::CacheDisk, entry::disk_error};
+use crate::{
+    disk::{CacheDisk, absent_if_missing},
+    entry::disk_error,
+};
 
 /// Name of the file.
 const FILE: &str = "pins";
@@ -40,11 +43,9 @@ impl Pins {
     /// # Errors
     /// Errors of the disk; `Io` for a damaged file, because entries that must stay would be evicted.
     pub(crate) fn read(disk: &CacheDisk) -> Result<Self> {
-        let file = match disk.volume.open(Path::new(FILE)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(disk_error("opening the pins of the cache", &error)),
-        };
+        let file = absent_if_missing(disk.volume.open(Path::new(FILE)).map(Some));
+        let file = file.map_err(|error| disk_error("opening the pins of the cache", &error))?;
+        let Some(file) = file else { return Ok(Self::default()) };
         let mut bytes = Vec::new();
         let read = file.read_at(0, MAX_BYTES, &mut bytes);
         read.map_err(|error| disk_error("reading the pins of the cache", &error))?;
@@ -80,12 +81,7 @@ impl Pins {
         if bytes.len() > MAX_BYTES {
             return Err(Error::new(Fault::TooLarge, "there are too many pins: pin their parent directories"));
         }
-        let part = Path::new("trash").join(random::key());
-        let written = disk.volume.open_or_create(&part).and_then(|file| {
-            file.write_at(0, &bytes)?;
-            file.sync_data()?;
-            disk.volume.rename(&part, Path::new(FILE))
-        });
+        let written = disk.replace(Path::new(FILE), &bytes, true);
         written.map_err(|error| disk_error("writing the pins of the cache", &error))?;
         *pins = changed;
         Ok(())

@@ -107,15 +107,8 @@ impl Source {
     async fn open_now(&self) -> Result<OpenFile> {
         let missing = || Error::new(Fault::Internal, "the file at the origin is not open");
         let Opening { cache, origin, caller, version } = self.opening.as_ref().ok_or_else(missing)?;
-        origin.breaker.admit()?;
-        let open = async {
-            let opened = origin.store.open(&origin.identity(caller), &version.path, OpenOptions::default()).await?;
-            let metadata = opened.metadata().await?;
-            Ok((opened, metadata))
-        };
-        let outcome = open.await;
-        origin.breaker.record(&outcome);
-        let (opened, metadata) = outcome?;
+        let (opened, metadata) = origin.open(caller, &version.path, OpenOptions::default()).await?;
+        let metadata = metadata?;
         if Version::of(&origin.name, &version.path, &metadata).as_ref() == Some(version) {
             return Ok(OpenFile::new(opened, &metadata));
         }

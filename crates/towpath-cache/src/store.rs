@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{
     Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, READ_BYTES, ReadHandle, Residency, Result, Space, Store, StorePath, WriteHandle, sys::clock,
+    Overwrite, READ_BYTES, ReadHandle, Residency, Result, Space, Store, StorePath, WriteHandle, is_settled, sys::clock,
 };
 
 use crate::{
@@ -23,9 +23,6 @@ use crate::{
 
 /// Maximum size of a file that is cached in bytes: 256 TiB. A larger one is probably an error of the origin.
 const MAX_FILE_BYTES: u64 = 1 << 48;
-
-/// How long a modification time in whole seconds must be past before the version counts, in nanoseconds.
-const MIN_AGE_NS: i64 = 2_000_000_000;
 
 /// Counters of an origin since the start. Bytes are those of file contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -107,9 +104,7 @@ impl CacheStore {
         let version = Version::of(&self.origin.name, path, metadata);
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
-}
 
-impl CacheStore {
     /// Returns the known version of a path of the origin, if a rule permits using it without a query.
     async fn known_version(&self, path: &StorePath, recheck: Recheck) -> Option<Version> {
         if recheck == Recheck::Always {
@@ -180,9 +175,8 @@ impl CacheStore {
 /// Returns whether a later change of the content could leave the version as it is: nginx, for one, makes the entity tags
 /// that it calls strong of the size and the second of the modification.
 fn is_recent(metadata: &Metadata, requested_ns: i64) -> bool {
-    metadata
-        .mtime_ns
-        .is_some_and(|mtime_ns| mtime_ns % 1_000_000_000 == 0 && requested_ns.saturating_sub(mtime_ns) < MIN_AGE_NS)
+    let is_of_seconds = |mtime_ns: &i64| mtime_ns % 1_000_000_000 == 0;
+    metadata.mtime_ns.filter(is_of_seconds).is_some_and(|mtime_ns| !is_settled(mtime_ns, requested_ns))
 }
 
 /// Calls a method of the origin's store with the origin's path and identity. Its errors name the origin.
@@ -237,22 +231,15 @@ impl Store for CacheStore {
         let requested_ns = clock::unix_ns();
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        self.origin.breaker.admit()?;
-        let opened = self.origin.store.open(&self.origin.identity(caller), &self.origin.path(path)?, options).await;
-        // The store may open lazily: only the metadata say whether the origin can be reached.
-        let metadata = match &opened {
-            Ok(opened) => opened.metadata().await,
-            Err(error) => Err(error.clone()),
-        };
-        self.origin.breaker.record(&metadata);
-        let opened = opened?;
+        let origin_path = self.origin.path(path)?;
+        let (opened, metadata) = self.origin.open(caller, &origin_path, options).await?;
         let metadata = match metadata {
             Ok(metadata) => metadata,
             // A file of unknown length is a stream.
             Err(error) if error.fault() == Fault::Unsupported => return Ok(opened),
             Err(error) => return Err(error),
         };
-        let Some(version) = self.version(&self.origin.path(path)?, &metadata, requested_ns) else { return Ok(opened) };
+        let Some(version) = self.version(&origin_path, &metadata, requested_ns) else { return Ok(opened) };
         self.remember(&version, recheck).await;
         Ok(self.cached(version, Source::open(Arc::clone(&opened), &metadata), metadata).await.unwrap_or(opened))
     }

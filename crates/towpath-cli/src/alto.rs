@@ -9,7 +9,7 @@ use std::{io::Write as _, path::Path, sync::Arc};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
-use toml::{Table, Value};
+use toml::Table;
 use towpath_alto_server::{
     AltoService, Delegates, Rucio,
     settings::{AltoConfig, rucio::RucioConfig},
@@ -44,10 +44,7 @@ pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<AltoConf
 
 fn settings(arguments: &Alto) -> Result<AltoConfig, Failure> {
     let mut flags = Table::new();
-    if !arguments.listen.is_empty() {
-        let addresses = arguments.listen.iter().cloned().map(Value::String);
-        flags.insert("listen".into(), Value::Array(addresses.collect()));
-    }
+    config::insert_listen(&mut flags, &arguments.listen);
     let settings = load(arguments.config.as_deref(), flags)?.settings;
     if settings.agents.is_empty() {
         return Err(Failure::Usage(

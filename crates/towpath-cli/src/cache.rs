@@ -149,9 +149,6 @@ fn flags(arguments: &CacheArguments) -> Table {
     if let Some(directory) = &arguments.dir {
         flags.insert("directory".into(), Value::String(directory.to_string_lossy().into_owned()));
     }
-    if !arguments.listen.is_empty() {
-        let addresses = arguments.listen.iter().cloned().map(Value::String);
-        flags.insert("listen".into(), Value::Array(addresses.collect()));
-    }
+    config::insert_listen(&mut flags, &arguments.listen);
     flags
 }

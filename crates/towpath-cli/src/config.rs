@@ -89,6 +89,14 @@ pub(crate) fn load<T: Default + Serialize + DeserializeOwned>(
     Ok(Layered { settings, origins })
 }
 
+/// Inserts the addresses of the option `--listen` into the layer of flags, if there are any.
+pub(crate) fn insert_listen(flags: &mut Table, addresses: &[String]) {
+    if !addresses.is_empty() {
+        let addresses = addresses.iter().cloned().map(Value::String);
+        flags.insert("listen".into(), Value::Array(addresses.collect()));
+    }
+}
+
 fn read(path: &Path) -> Result<String, ConfigError> {
     let origin = path.display().to_string();
     let bytes =

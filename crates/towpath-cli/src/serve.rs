@@ -180,10 +180,7 @@ fn flags(arguments: &Serve) -> Table {
     if let Some(directory) = &arguments.directory {
         flags.insert("root".into(), text(directory));
     }
-    if !arguments.listen.is_empty() {
-        let addresses = arguments.listen.iter().cloned().map(Value::String);
-        flags.insert("listen".into(), Value::Array(addresses.collect()));
-    }
+    config::insert_listen(&mut flags, &arguments.listen);
     if let (Some(certificate), Some(key)) = (&arguments.certificate, &arguments.key) {
         let tls = Table::from_iter([("certificate".into(), text(certificate)), ("key".into(), text(key))]);
         flags.insert("tls".into(), Value::Table(tls));

@@ -142,8 +142,14 @@ async fn send_file(
     let mut first = Some(first);
     while offset < end {
         let length = (end - offset).min(FILE_PIECE_BYTES);
-        announced.ready(offset, length as usize).await?;
-        let Some(local) = first.take().or_else(|| handle.local_part(offset, length)) else {
+        let local = match first.take() {
+            Some(first) => Some(first),
+            None => {
+                announced.ready(offset, length as usize).await?;
+                handle.local_part(offset, length)
+            }
+        };
+        let Some(local) = local else {
             let mut cursor = Cursor { offset, left: (end - offset) as usize };
             send_pieces(active_request, file, &mut cursor, announced).await?;
             return Ok(FinalFrame::sent(cursor.offset - request.offset));

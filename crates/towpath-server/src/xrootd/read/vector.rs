@@ -67,19 +67,17 @@ pub(in crate::xrootd) async fn readv(
     slots: &HashMap<FileHandle, Arc<Slot>>,
     request: &Readv,
 ) -> ServeResult {
-    let mut announced = HashMap::new();
     for (handle, slot) in slots {
         let file = slot.file()?;
         active_request.set_path(&file.path);
         let size = file.metadata().await?.size;
-        let elements = request.elements.iter().filter(|element| element.handle == *handle);
-        let ranges: Vec<ByteRange> = elements.map(range_of).collect();
-        if ranges.iter().any(|range| range.end() > size) {
+        let mut elements = request.elements.iter().filter(|element| element.handle == *handle);
+        if elements.any(|element| range_of(element).end() > size) {
             return Err(past_the_end().into());
         }
-        announced.insert(*handle, Announced::new(file, &ranges));
     }
     let mut rest = send_cached(active_request, slots, &request.elements).await?;
+    let announced = announce(slots, rest)?;
     while !rest.is_empty() {
         let (group, behind) = rest.split_at(group_length(rest, GROUP_BYTES));
         rest = behind;
@@ -91,6 +89,22 @@ pub(in crate::xrootd) async fn readv(
         send_group(active_request, slots, group, status_before(rest)).await?;
     }
     Ok(FinalFrame::sent(vector_bytes(&request.elements)))
+}
+
+/// Announces `elements`, by file.
+fn announce(
+    slots: &HashMap<FileHandle, Arc<Slot>>,
+    elements: &[VectorElement],
+) -> ServeResult<HashMap<FileHandle, Announced>> {
+    let mut announced = HashMap::new();
+    if elements.is_empty() {
+        return Ok(announced);
+    }
+    for (handle, slot) in slots {
+        let ranges: Vec<_> = elements.iter().filter(|element| element.handle == *handle).map(range_of).collect();
+        announced.insert(*handle, Announced::new(slot.file()?, &ranges));
+    }
+    Ok(announced)
 }
 
 fn range_of(element: &VectorElement) -> ByteRange {
