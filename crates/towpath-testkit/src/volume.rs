@@ -48,7 +48,7 @@ struct Disk {
 struct Names {
     /// What is visible now.
     current: BTreeMap<PathBuf, Arc<Content>>,
-    /// What was visible when names were last certainly on the disk: never synced by the stores tested here.
+    /// The names as of the last crash. No later name is certainly on the disk: the stores never sync names.
     durable: BTreeMap<PathBuf, Arc<Content>>,
 }
 

@@ -36,8 +36,8 @@ pub(crate) struct CacheConfig {
     /// addition to those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// When the origin is asked whether a file still has its version, by path. The rule of the longest path counts; by
-    /// default it is asked at each open.
+    /// How often the cache checks the version of a file at the origin, by path. The rule of the longest path counts;
+    /// the default is a check at each open.
     pub rule: Vec<RuleConfig>,
     /// Maximum number of bytes in flight from the origin. It bounds memory, and limits the throughput to this many bytes
     /// per round trip.
@@ -71,7 +71,8 @@ pub(crate) struct CacheConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CredentialConfig {
-    /// That of the cache, for all callers: only the access rules of the cache decide who may read what.
+    /// The credential of the cache, for all callers: only the access rules of the cache decide which files they may
+    /// read.
     Own,
     /// The token of the caller, or none: the origin decides at each open.
     Caller,
@@ -103,8 +104,8 @@ impl Default for SpaceConfig {
 pub(crate) struct RuleConfig {
     /// The path; the rule covers everything below it.
     pub path: String,
-    /// `always`: the origin is asked at each open. `never`: files do not change. A duration, such as `1h`: the origin is
-    /// asked at the first open after this time. It is always asked with `credential = "caller"`.
+    /// `always`: a check at each open. `never`: files do not change. A duration, such as `1h`: a check at the first open
+    /// after this time. With `credential = "caller"` each open is a check.
     pub recheck: String,
 }
 
