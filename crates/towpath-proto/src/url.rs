@@ -83,6 +83,11 @@ const SCHEMES: [(&str, Scheme); 9] = [
 ];
 
 impl Scheme {
+    /// Returns the scheme with a name in any spelling and case; `None` for other names.
+    pub fn from_name(name: &str) -> Option<Self> {
+        SCHEMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, scheme)| *scheme)
+    }
+
     /// Returns the name, without `://`.
     pub fn name(self) -> &'static str {
         SCHEMES.iter().find(|(_, scheme)| *scheme == self).map_or("", |(name, _)| name)
