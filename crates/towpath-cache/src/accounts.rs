@@ -14,6 +14,8 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
+use crate::namespace::Selection;
+
 /// Number of recent accesses that are kept.
 const RECENT: usize = 4096;
 
@@ -53,10 +55,10 @@ impl Accounts {
         records.push_back(record);
     }
 
-    /// Returns the records of files at or below `path`, the latest last.
-    pub(crate) fn recent(&self, path: &StorePath) -> Vec<AccessRecord> {
+    /// Returns the records of the selected files, the latest last.
+    pub(crate) fn recent(&self, selection: &Selection) -> Vec<AccessRecord> {
         let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        records.iter().filter(|record| record.path.is_within(path)).cloned().collect()
+        records.iter().filter(|record| selection.contains(&record.origin, &record.path)).cloned().collect()
     }
 }
 

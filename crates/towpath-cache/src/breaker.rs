@@ -32,6 +32,11 @@ impl Breaker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether the origin counts as reachable.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().open.is_none()
+    }
+
     /// Admits a request, or returns the last failure of an unreachable origin.
     ///
     /// # Errors

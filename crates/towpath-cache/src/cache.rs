@@ -29,7 +29,8 @@ use crate::{
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
     inventory::{Inventory, Victim},
     names::KnownVersion,
-    origin::{Origin, OriginOptions},
+    origin::Origin,
+    origins::{Origins, TreeOptions},
     pins::Pins,
     store::CacheStore,
     version::{Version, entry_name, file_name},
@@ -148,9 +149,14 @@ impl Cache {
         Ok(Self(Arc::new(Inner { disk, options, inventory, pins, accounts, entries, removed, recent, started_s })))
     }
 
-    /// Returns an origin as seen through this cache.
-    pub fn around(&self, origin: OriginOptions) -> CacheStore {
-        CacheStore::new(self.clone(), Origin::new(origin))
+    /// Returns origins with the same tree, in order of preference, as seen through this cache.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no origin.
+    pub fn around(&self, tree: TreeOptions) -> Result<CacheStore> {
+        let TreeOptions { origins, rules, deadline } = tree;
+        let origins = Origins::new(origins.into_iter().map(Origin::new).collect(), deadline)?;
+        Ok(CacheStore::new(self.clone(), origins, rules))
     }
 
     /// Returns the state of the directory.

@@ -21,7 +21,8 @@ use crate::{
     accounts::Account,
     entry::{Entry, ExtentLease},
     flights::{Flight, Outcome},
-    origin::Origin,
+    origin::{Origin, fetch},
+    origins::is_unreachable,
     read_ahead::ReadAhead,
     source::Source,
 };
@@ -39,9 +40,10 @@ pub(crate) struct CachedFile(Arc<OpenedFile>);
 
 #[derive(Debug)]
 struct OpenedFile {
+    /// The origin of the entry, which counts what readers get.
     origin: Arc<Origin>,
     entry: Arc<Entry>,
-    /// The file at the origin, pinned to the version of the entry.
+    /// The file at an origin, pinned to the version of the entry.
     source: Arc<Source>,
     metadata: Metadata,
     account: Account,
@@ -99,7 +101,7 @@ impl OpenedFile {
         let open = self.entry.start_flights(ranges);
         let flights = open.iter().map(|open| Arc::clone(&open.flight)).collect();
         if !open.is_empty() {
-            self.origin.fetch(&self.entry, &self.source, open);
+            fetch(&self.entry, &self.source, open);
         }
         flights
     }
@@ -197,11 +199,28 @@ impl OpenedFile {
         self.origin.counters.bypass_bytes.fetch_add(length as u64, Relaxed);
         self.account.bypass_bytes.fetch_add(length as u64, Relaxed);
         let read = async {
-            let file = self.source.file().await?;
+            let spare = self.source.has_alternative().then(|| buffer.clone());
+            match (self.read_source_once(range, buffer).await, spare) {
+                // The file is opened again, perhaps at another origin.
+                (Err(error), Some(spare)) if is_unreachable(&error) => self.read_source_once(range, spare).await,
+                (outcome, _) => outcome,
+            }
+        };
+        self.account.origin(read).await
+    }
+
+    async fn read_source_once(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let file = self.source.file().await?;
+        let length = (range.end - range.start) as usize;
+        let read = async {
             let buffer = file.handle.read_into(range.start, length, buffer).await?;
             file.check().await.map(|()| buffer)
         };
-        self.account.origin(read).await
+        let outcome = read.await;
+        if let Err(error) = &outcome {
+            self.source.record_failure(&file, error);
+        }
+        outcome
     }
 
     /// Reads the `group` of `ranges`: together if all are at hand, else one after the other.

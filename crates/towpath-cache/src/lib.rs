@@ -1,11 +1,13 @@
 //! The site cache: a store around a remote store, which keeps the bytes that were read on a local disk.
 //!
-//! [`Cache`] is a directory; [`CacheStore`] is one origin as seen through it. An entry is one version of a file, with
+//! [`Cache`] is a directory; [`CacheStore`] is an origin as seen through it, or several with the same tree. An entry is one version of a file, with
 //! a sparse data file and an index of the present bytes. RFC 0008 (`docs/rfcs/0008-site-cache.md`) explains the design.
 //!
 //! A read: `store` opens the file at the origin and the entry of its version; `file` requests the absent bytes;
 //! `flights` has one request for all readers of the same bytes; `origin` fetches them; `entry` writes them to the disk
 //! and verifies data read from it; `extents` lists the present bytes, `index` is its form on the disk.
+//!
+//! [`CacheNamespace`] is what a server shows: such a store, and storages that clients name in the path.
 //!
 //! Not included: servers (`towpath-server`), the clients of the origins (`towpath-client`), and access rights, which
 //! the servers check before they call a store.
@@ -21,7 +23,9 @@ mod flights;
 mod index;
 mod inventory;
 mod names;
+mod namespace;
 mod origin;
+mod origins;
 mod pins;
 mod read_ahead;
 mod rules;
@@ -34,7 +38,9 @@ pub use cache::{
     Cache, CacheOptions, CacheStatistics,
     administration::{EntryDescription, Eviction, ScrubOutcome, Spoiling},
 };
+pub use namespace::{CacheNamespace, Forwarder, Selection};
 pub use origin::{Credential, OriginOptions};
+pub use origins::TreeOptions;
 pub use pins::Pin;
 pub use rules::{Recheck, Rules};
 pub use store::{CacheStore, OriginStatistics, entry_files};

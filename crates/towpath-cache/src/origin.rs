@@ -4,22 +4,26 @@
 //! Small ranges that were requested together leave in one vector request, which costs one round trip; large ones in
 //! requests of their own, which a client can spread over its connections.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use towpath_proto::units::HumanDuration;
 use towpath_store::{ByteRange, Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, Store, StorePath};
 
 use crate::{
     breaker::Breaker,
     entry::{Entry, OpenFlight, WrittenFlight},
     flights::{Flight, Outcome},
-    rules::{Recheck, Rules},
     source::{OpenFile, Source},
+    store::OriginStatistics,
 };
 
 /// Unit of the budget in bytes.
@@ -43,8 +47,6 @@ pub struct OriginOptions {
     pub root: StorePath,
     /// The credential of requests to the storage.
     pub credential: Credential,
-    /// When the storage is queried for the version of a file.
-    pub rules: Rules,
     /// Maximum number of bytes in flight from the storage.
     pub bytes_in_flight: usize,
 }
@@ -66,12 +68,19 @@ pub(crate) struct Origin {
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
     root: StorePath,
-    credential: Credential,
-    rules: Rules,
+    pub(crate) credential: Credential,
     budget: Arc<Semaphore>,
     budget_units: u32,
     pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
+}
+
+/// A file that was opened at an origin.
+#[derive(Debug)]
+pub(crate) struct OpenedFile {
+    pub(crate) handle: Arc<dyn ReadHandle>,
+    /// `None` if the file has no known length.
+    pub(crate) metadata: Option<Metadata>,
 }
 
 /// Counters of an origin. Bytes are those of file contents.
@@ -93,10 +102,25 @@ pub(crate) struct OriginCounters {
     pub(crate) damaged_bytes: AtomicU64,
 }
 
+impl OriginCounters {
+    /// Returns the current values.
+    pub(crate) fn statistics(&self) -> OriginStatistics {
+        OriginStatistics {
+            served_bytes: self.served_bytes.load(Relaxed),
+            missed_bytes: self.missed_bytes.load(Relaxed),
+            bypass_bytes: self.bypass_bytes.load(Relaxed),
+            fetched_bytes: self.fetched_bytes.load(Relaxed),
+            requests: self.requests.load(Relaxed),
+            failures: self.failures.load(Relaxed),
+            damaged_bytes: self.damaged_bytes.load(Relaxed),
+        }
+    }
+}
+
 impl Origin {
     /// Creates an origin without requests in flight.
     pub(crate) fn new(options: OriginOptions) -> Self {
-        let OriginOptions { name, store, root, credential, rules, bytes_in_flight } = options;
+        let OriginOptions { name, store, root, credential, bytes_in_flight } = options;
         let units = u32::try_from(bytes_in_flight / BUDGET_UNIT).unwrap_or(u32::MAX);
         let budget_units = units.clamp(1, u32::MAX >> 3);
         let budget = Arc::new(Semaphore::new(budget_units as usize));
@@ -105,7 +129,6 @@ impl Origin {
             store,
             root,
             credential,
-            rules,
             budget,
             budget_units,
             breaker: Breaker::default(),
@@ -131,34 +154,52 @@ impl Origin {
         }
     }
 
-    /// Opens a file at a path of the origin. The metadata, or their error, come with it: a store may open lazily, and only
-    /// they say whether the origin can be reached.
+    /// Sends a request, unless the origin counts as unreachable, and records its outcome. `deadline` limits its duration.
+    ///
+    /// # Errors
+    /// Errors of the request; `TimedOut` after the deadline.
+    pub(crate) async fn call<T>(
+        &self,
+        deadline: Option<Duration>,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.breaker.admit()?;
+        let outcome = match deadline {
+            None => request.await,
+            Some(deadline) => tokio::time::timeout(deadline, request).await.unwrap_or_else(|_| {
+                let message = format!("no response within {}", HumanDuration(deadline));
+                Err(Error::new(Fault::TimedOut, message).in_store(&*self.name))
+            }),
+        };
+        self.breaker.record(&outcome);
+        outcome
+    }
+
+    /// Checks in the background whether an unreachable origin can be reached again, unless that was done a moment ago.
+    pub(crate) fn probe(self: &Arc<Self>) {
+        if self.breaker.admit().is_ok() {
+            let origin = Arc::clone(self);
+            tokio::spawn(async move {
+                let outcome = origin.store.stat(&origin.identity(&Caller::local()), &origin.root).await;
+                origin.breaker.record(&outcome);
+            });
+        }
+    }
+
+    /// Opens a file, a path of the cache. The metadata come with it: a store may open lazily, and only they say whether
+    /// the origin can be reached. They are `None` if the file has no known length.
     ///
     /// # Errors
     /// Errors of the origin.
-    pub(crate) async fn open(
-        &self,
-        caller: &Caller,
-        path: &StorePath,
-        options: OpenOptions,
-    ) -> Result<(Arc<dyn ReadHandle>, Result<Metadata>)> {
-        self.breaker.admit()?;
-        let opened = self.store.open(&self.identity(caller), path, options).await;
-        let metadata = match &opened {
-            Ok(opened) => opened.metadata().await,
-            Err(error) => Err(error.clone()),
+    pub(crate) async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<OpenedFile> {
+        let handle = self.store.open(&self.identity(caller), &self.path(path)?, options).await?;
+        let metadata = match handle.metadata().await {
+            Ok(metadata) => Some(metadata),
+            // A file of unknown length is a stream.
+            Err(error) if error.fault() == Fault::Unsupported => None,
+            Err(error) => return Err(error),
         };
-        self.breaker.record(&metadata);
-        Ok((opened?, metadata))
-    }
-
-    /// Returns when to query the origin for the version of `path`, a path of the cache. With the credential of the
-    /// caller, at each open: only the origin knows the rights.
-    pub(crate) fn recheck(&self, path: &StorePath) -> Recheck {
-        match self.credential {
-            Credential::Own => self.rules.of(path),
-            Credential::Caller => Recheck::Always,
-        }
+        Ok(OpenedFile { handle, metadata })
     }
 
     /// Waits for a permit for `bytes` in flight. A request larger than the budget takes all of it.
@@ -167,52 +208,56 @@ impl Origin {
         let permit = Arc::clone(&self.budget).acquire_many_owned(units).await;
         permit.expect("the semaphore is never closed")
     }
+}
 
-    /// Starts fetching `flights` of `entry` from `source`, the file at this origin. Returns immediately. The requests
-    /// continue when their reader leaves, because others may wait for them.
-    pub(crate) fn fetch(self: &Arc<Self>, entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
-        for flights in self.requests(flights) {
-            let fetch = Fetch {
-                origin: Arc::clone(self),
-                entry: Arc::clone(entry),
-                source: Arc::clone(source),
-                failure: Mutex::default(),
-            };
-            tokio::spawn(fetch.run(flights));
-        }
-    }
-
-    /// Groups flights into requests, in order.
-    fn requests(&self, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>> {
-        let max_ranges = self.store.capabilities().vector_ranges.max(1);
-        let mut requests: Vec<Vec<OpenFlight>> = Vec::new();
-        let mut bytes = 0;
-        for open in flights {
-            let length = open.flight.length();
-            let is_small = |open: &OpenFlight| open.flight.length() <= VECTOR_RANGE_BYTES;
-            match requests.last_mut() {
-                Some(last)
-                    if is_small(&open)
-                        && last.iter().all(is_small)
-                        && last.len() < max_ranges
-                        && bytes + length <= VECTOR_BYTES =>
-                {
-                    bytes += length;
-                    last.push(open);
+/// Starts fetching `flights` of `entry` from `source`. Returns immediately. The requests continue when their reader
+/// leaves, because others may wait for them.
+pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
+    for flights in requests(source.vector_ranges(), flights) {
+        let (entry, source) = (Arc::clone(entry), Arc::clone(source));
+        tokio::spawn(async move {
+            match source.file().await {
+                Ok(file) => {
+                    Fetch { file, entry, source, failure: Mutex::default() }.run(flights).await;
                 }
-                _ => {
-                    bytes = length;
-                    requests.push(vec![open]);
+                Err(error) => {
+                    source.origins().primary().counters.failures.fetch_add(1, Relaxed);
+                    flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
                 }
             }
-        }
-        requests
+        });
     }
+}
+
+/// Groups flights into requests of at most `max_ranges` ranges, in order.
+fn requests(max_ranges: usize, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>> {
+    let mut requests: Vec<Vec<OpenFlight>> = Vec::new();
+    let mut bytes = 0;
+    for open in flights {
+        let length = open.flight.length();
+        let is_small = |open: &OpenFlight| open.flight.length() <= VECTOR_RANGE_BYTES;
+        match requests.last_mut() {
+            Some(last)
+                if is_small(&open)
+                    && last.iter().all(is_small)
+                    && last.len() < max_ranges
+                    && bytes + length <= VECTOR_BYTES =>
+            {
+                bytes += length;
+                last.push(open);
+            }
+            _ => {
+                bytes = length;
+                requests.push(vec![open]);
+            }
+        }
+    }
+    requests
 }
 
 /// A request to an origin.
 struct Fetch {
-    origin: Arc<Origin>,
+    file: Arc<OpenFile>,
     entry: Arc<Entry>,
     source: Arc<Source>,
     /// A failure of one of its ranges.
@@ -222,29 +267,23 @@ struct Fetch {
 impl Fetch {
     async fn run(self, mut flights: Vec<OpenFlight>) {
         let bytes = flights.iter().map(|open| open.flight.length()).sum();
-        let permit = self.origin.permit(bytes).await;
-        self.origin.counters.requests.fetch_add(1, Relaxed);
-        let file = match self.source.file().await {
-            Ok(file) => file,
-            Err(error) => {
-                let error = self.failed(error);
-                return flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
-            }
-        };
+        let origin = &self.file.origin;
+        let permit = origin.permit(bytes).await;
+        origin.counters.requests.fetch_add(1, Relaxed);
         let arrived = match flights.pop() {
-            Some(single) if flights.is_empty() => self.read(file, single).await,
+            Some(single) if flights.is_empty() => self.read(single).await,
             Some(last) => {
                 flights.push(last);
-                self.read_vector(file, flights).await
+                self.read_vector(flights).await
             }
             None => return,
         };
         drop(permit);
         if let Some(error) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Once for the request, however many ranges it had.
-            self.origin.breaker.record(&Err::<(), _>(error));
+            origin.breaker.record(&Err::<(), _>(error));
         }
-        match file.check().await {
+        match self.file.check().await {
             Ok(()) => self.entry.publish(arrived).await,
             Err(error) => {
                 let error = self.failed(error);
@@ -253,9 +292,9 @@ impl Fetch {
         }
     }
 
-    async fn read(&self, file: &OpenFile, open: OpenFlight) -> Vec<WrittenFlight> {
+    async fn read(&self, open: OpenFlight) -> Vec<WrittenFlight> {
         let length = open.flight.length();
-        let data = file.handle.read_into(open.flight.range.start, length, Vec::with_capacity(length)).await;
+        let data = self.file.handle.read_into(open.flight.range.start, length, Vec::with_capacity(length)).await;
         match self.accept(&open.flight, data.map(Bytes::from)) {
             Ok(data) => self.entry.write(vec![(open, data)]).await,
             Err(error) => {
@@ -265,10 +304,10 @@ impl Fetch {
         }
     }
 
-    async fn read_vector(&self, file: &OpenFile, flights: Vec<OpenFlight>) -> Vec<WrittenFlight> {
+    async fn read_vector(&self, flights: Vec<OpenFlight>) -> Vec<WrittenFlight> {
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
-        let mut reads = file.handle.read_vector(ranges).ready_chunks(WRITTEN_TOGETHER);
+        let mut reads = self.file.handle.read_vector(ranges).ready_chunks(WRITTEN_TOGETHER);
         let mut written = Vec::new();
         while let Some(results) = reads.next().await {
             let mut arrived = Vec::with_capacity(results.len());
@@ -280,7 +319,7 @@ impl Fetch {
                 }
             }
             let arrived = self.entry.write(arrived).await;
-            if file.is_strong() {
+            if self.file.is_strong() {
                 self.entry.publish(arrived).await;
             } else {
                 written.extend(arrived);
@@ -296,19 +335,21 @@ impl Fetch {
     /// Checks and counts the result of a range.
     fn accept(&self, flight: &Flight, result: Result<Bytes>) -> Result<Bytes> {
         if result.is_ok() {
-            self.origin.breaker.record(&result);
+            self.file.origin.breaker.record(&result);
         }
         let data = result.map_err(|error| self.failed(error))?;
         if data.len() != flight.length() {
             let message = format!("the origin sent {} bytes in place of {}", data.len(), flight.length());
             return Err(self.failed(Error::new(Fault::Truncated, message)));
         }
-        self.origin.counters.fetched_bytes.fetch_add(data.len() as u64, Relaxed);
+        self.file.origin.counters.fetched_bytes.fetch_add(data.len() as u64, Relaxed);
         Ok(data)
     }
 
+    /// Records a failure, before the flights end: their readers try again at once.
     fn failed(&self, error: Error) -> Error {
-        self.origin.counters.failures.fetch_add(1, Relaxed);
+        self.source.record_failure(&self.file, &error);
+        self.file.origin.counters.failures.fetch_add(1, Relaxed);
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         error
     }

@@ -1,34 +1,62 @@
-//! The file of an entry at its origin: opened with the entry, or only when bytes are needed.
+//! The file of an entry at an origin: opened with the entry, or only when bytes are needed. If its origin fails, it is
+//! opened at the next one that has the same content.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::OnceCell;
+use futures::FutureExt as _;
 use towpath_store::{
-    Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, VersionTag,
+    Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VersionTag,
     sys::clock::{self, Instant},
 };
 
-use crate::{cache::Cache, names::KnownVersion, origin::Origin, version::Version};
+use crate::{
+    cache::Cache,
+    names::KnownVersion,
+    origin::{OpenedFile, Origin},
+    origins::{Origins, is_unreachable},
+    version::{SameContent, Version},
+};
 
 /// How long a failure to open a file is shared.
 const SHARED_FAILURE: Duration = Duration::from_secs(1);
 
+/// How to open the file of an entry.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) cache: Cache,
+    pub(crate) origins: Arc<Origins>,
+    pub(crate) caller: Caller,
+    /// Path of the cache.
+    pub(crate) path: StorePath,
+    /// The version of the entry.
+    pub(crate) version: Version,
+    /// Which files of other origins have its content.
+    pub(crate) same_content: SameContent,
+}
+
 /// A file at an origin, pinned to one version.
 #[derive(Debug)]
 pub(crate) struct Source {
-    handle: OnceCell<OpenFile>,
-    /// The last failure to open it: requests that waited for it at the same time share it.
-    failed: Mutex<Option<(Error, Instant)>>,
-    /// How to open it.
-    opening: Option<Opening>,
+    opening: Opening,
+    /// Held while the file is opened.
+    one_open: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
 }
 
-/// A file that is open at its origin.
+#[derive(Debug, Default)]
+struct State {
+    file: Option<Arc<OpenFile>>,
+    /// The last failure to open it: requests that waited for it at the same time share it.
+    failed: Option<(Error, Instant)>,
+}
+
+/// A file that is open at an origin.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
+    pub(crate) origin: Arc<Origin>,
     pub(crate) handle: Arc<dyn ReadHandle>,
     size: u64,
     /// Whether the origin may answer a read after a change of the file without noticing: its tags are weak.
@@ -36,9 +64,10 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    fn new(handle: Arc<dyn ReadHandle>, metadata: &Metadata) -> Self {
+    /// Wraps an open file with its metadata.
+    pub(crate) fn new(origin: &Arc<Origin>, handle: Arc<dyn ReadHandle>, metadata: &Metadata) -> Self {
         let is_weak = metadata.version.as_ref().is_none_or(VersionTag::is_weak);
-        Self { handle, size: metadata.size, is_weak }
+        Self { origin: Arc::clone(origin), handle, size: metadata.size, is_weak }
     }
 
     /// Whether each response is certainly of the opened version.
@@ -59,66 +88,87 @@ impl OpenFile {
     }
 }
 
-#[derive(Debug)]
-struct Opening {
-    cache: Cache,
-    origin: Arc<Origin>,
-    caller: Caller,
-    version: Version,
-}
-
 impl Source {
-    /// Wraps an open file.
-    pub(crate) fn open(handle: Arc<dyn ReadHandle>, metadata: &Metadata) -> Self {
-        Self {
-            handle: OnceCell::new_with(Some(OpenFile::new(handle, metadata))),
-            failed: Mutex::default(),
-            opening: None,
-        }
+    /// Creates a source with an open file; without one, it is opened by the first request.
+    pub(crate) fn new(opening: Opening, file: Option<OpenFile>) -> Self {
+        let state = State { file: file.map(Arc::new), failed: None };
+        Self { opening, one_open: tokio::sync::Mutex::default(), state: Mutex::new(state) }
     }
 
-    /// A file that is opened by the first request.
-    pub(crate) fn lazy(cache: Cache, origin: Arc<Origin>, caller: &Caller, version: Version) -> Self {
-        let opening = Opening { cache, origin, caller: caller.clone(), version };
-        Self { handle: OnceCell::new(), failed: Mutex::default(), opening: Some(opening) }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the open file.
+    /// Returns the origins of the file.
+    pub(crate) fn origins(&self) -> &Origins {
+        &self.opening.origins
+    }
+
+    /// Returns whether several origins may have the file.
+    pub(crate) fn has_alternative(&self) -> bool {
+        self.origins().all().len() > 1
+    }
+
+    /// Returns the maximum useful number of ranges in a vector request to any of the origins.
+    pub(crate) fn vector_ranges(&self) -> usize {
+        let ranges = self.origins().all().iter().map(|origin| origin.store.capabilities().vector_ranges);
+        ranges.min().unwrap_or(1).max(1)
+    }
+
+    /// Returns the open file, which is opened if necessary.
     ///
     /// # Errors
-    /// Errors of the origin; `Changed` if it has another version.
-    pub(crate) async fn file(&self) -> Result<&OpenFile> {
-        let open = || async {
-            if let Some((error, until)) = &*self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-                && *until > clock::now()
-            {
-                return Err(error.clone());
+    /// Errors of the origins; `Changed` if the first one that can be reached has another version.
+    pub(crate) async fn file(&self) -> Result<Arc<OpenFile>> {
+        if let Some(file) = &self.state().file {
+            return Ok(Arc::clone(file));
+        }
+        let _one = self.one_open.lock().await;
+        {
+            let state = self.state();
+            match (&state.file, &state.failed) {
+                (Some(file), _) => return Ok(Arc::clone(file)),
+                (None, Some((error, until))) if *until > clock::now() => return Err(error.clone()),
+                _ => {}
             }
-            let outcome = self.open_now().await;
-            if let Err(error) = &outcome {
-                let until = clock::now() + SHARED_FAILURE;
-                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some((error.clone(), until));
-            }
-            outcome
-        };
-        self.handle.get_or_try_init(open).await
+        }
+        let outcome = self.open().await.map(Arc::new);
+        let mut state = self.state();
+        match &outcome {
+            Ok(file) => state.file = Some(Arc::clone(file)),
+            Err(error) => state.failed = Some((error.clone(), clock::now() + SHARED_FAILURE)),
+        }
+        outcome
     }
 
-    async fn open_now(&self) -> Result<OpenFile> {
-        let missing = || Error::new(Fault::Internal, "the file at the origin is not open");
-        let Opening { cache, origin, caller, version } = self.opening.as_ref().ok_or_else(missing)?;
-        let (opened, metadata) = origin.open(caller, &version.path, OpenOptions::default()).await?;
-        let metadata = metadata?;
-        if Version::of(&origin.name, &version.path, &metadata).as_ref() == Some(version) {
-            return Ok(OpenFile::new(opened, &metadata));
+    /// Records the failure of a request for data. If the origin cannot be reached, the next request opens the file
+    /// again, perhaps at another origin.
+    pub(crate) fn record_failure(&self, file: &Arc<OpenFile>, error: &Error) {
+        let mut state = self.state();
+        if is_unreachable(error) && state.file.as_ref().is_some_and(|current| Arc::ptr_eq(current, file)) {
+            state.file = None;
         }
-        let message = format!("the origin {} has another version, although a rule says that it has not", origin.name);
-        let (disk, version) = (Arc::clone(cache.disk()), version.clone());
+    }
+
+    async fn open(&self) -> Result<OpenFile> {
+        let Opening { origins, caller, path, version, same_content, .. } = &self.opening;
+        let opened = origins.call(|origin| origin.open(caller, path, OpenOptions::default()).boxed());
+        let (origin, OpenedFile { handle, metadata }) = opened.await?;
+        if let Some(metadata) = metadata.filter(|metadata| same_content.is_of(version, &origin.name, metadata)) {
+            return Ok(OpenFile::new(origin, handle, &metadata));
+        }
+        self.forget().await?;
+        let message = format!("the origin {} has another version of the file than the cache", origin.name);
+        Err(Error::new(Fault::Changed, message).at(path))
+    }
+
+    /// Forgets the version: a rule that it is still the current one was wrong.
+    async fn forget(&self) -> Result<()> {
+        let (cache, version) = (self.opening.cache.clone(), self.opening.version.clone());
         let forget = move || {
-            KnownVersion::forget(&disk, &version.origin, &version.path);
+            KnownVersion::forget(cache.disk(), &version.origin, &version.path);
             Ok(())
         };
-        cache.disk().pool.run(forget).await?;
-        Err(Error::new(Fault::Changed, message))
+        self.opening.cache.disk().pool.run(forget).await
     }
 }

@@ -1,14 +1,10 @@
-//! The store of one origin as seen through the cache.
+//! The tree of an origin, or of several with the same tree, as seen through the cache.
 
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::Notify;
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{
@@ -17,8 +13,15 @@ use towpath_store::{
 };
 
 use crate::{
-    accounts::Account, cache::Cache, file::CachedFile, names::KnownVersion, origin::Origin, rules::Recheck,
-    source::Source, version::Version,
+    accounts::Account,
+    cache::Cache,
+    file::CachedFile,
+    names::KnownVersion,
+    origin::{Credential, OpenedFile, Origin},
+    origins::Origins,
+    rules::{Recheck, Rules},
+    source::{OpenFile, Opening, Source},
+    version::{SameContent, Version},
 };
 
 /// Maximum size of a file that is cached in bytes: 256 TiB. A larger one is probably an error of the origin.
@@ -43,87 +46,121 @@ pub struct OriginStatistics {
     pub damaged_bytes: u64,
 }
 
-/// An origin as seen through a cache. Reads of file contents go through the cache; everything else is passed to the
-/// origin, including writes.
+impl OriginStatistics {
+    /// Adds the counters of another time, or of another client of the same origin.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.served_bytes += more.served_bytes;
+        self.missed_bytes += more.missed_bytes;
+        self.bypass_bytes += more.bypass_bytes;
+        self.fetched_bytes += more.fetched_bytes;
+        self.requests += more.requests;
+        self.failures += more.failures;
+        self.damaged_bytes += more.damaged_bytes;
+    }
+}
+
+/// The tree of an origin, or of several with the same tree, as seen through a cache. Reads of file contents go through
+/// the cache; everything else is passed to the origin, including writes. Writes go to the first origin only.
 pub struct CacheStore {
     cache: Cache,
-    origin: Arc<Origin>,
+    origins: Arc<Origins>,
+    rules: Rules,
 }
 
 impl fmt::Debug for CacheStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheStore").field("origin", &self.origin.name).finish_non_exhaustive()
+        f.debug_struct("CacheStore").field("origin", &self.origins.primary().name).finish_non_exhaustive()
     }
 }
 
 impl CacheStore {
-    pub(crate) fn new(cache: Cache, origin: Origin) -> Self {
-        Self { cache, origin: Arc::new(origin) }
+    pub(crate) fn new(cache: Cache, origins: Origins, rules: Rules) -> Self {
+        Self { cache, origins: Arc::new(origins), rules }
     }
 
-    /// Returns the path at the origin of a path of the cache.
+    /// Returns the names of the origins, each with the path there of a path of the cache.
     ///
     /// # Errors
     /// `InvalidArgument` if it is too long.
-    pub fn origin_path(&self, path: &StorePath) -> Result<StorePath> {
-        self.origin.path(path)
+    pub fn origin_paths(&self, path: &StorePath) -> Result<Vec<(Arc<str>, StorePath)>> {
+        self.origins.all().iter().map(|origin| Ok((Arc::clone(&origin.name), origin.path(path)?))).collect()
     }
 
-    /// Returns the path of the cache of a path at the origin, the inverse of [`Self::origin_path`]; `None` if the cache
+    /// Returns the path of the cache of a path at an origin, the inverse of [`Self::origin_paths`]; `None` if the cache
     /// does not show it.
-    pub fn cache_path(&self, path: &StorePath) -> Option<StorePath> {
-        self.origin.cache_path(path)
+    pub fn cache_path(&self, origin: &str, path: &StorePath) -> Option<StorePath> {
+        self.origins
+            .all()
+            .iter()
+            .filter(|candidate| *candidate.name == *origin)
+            .find_map(|origin| origin.cache_path(path))
     }
 
-    /// Returns the URL of the origin, without credentials.
-    pub fn origin_name(&self) -> &str {
-        &self.origin.name
+    /// Returns the counters of each origin, with its URL without credentials.
+    pub fn statistics(&self) -> Vec<(Arc<str>, OriginStatistics)> {
+        let origins = self.origins.all().iter();
+        origins.map(|origin| (Arc::clone(&origin.name), origin.counters.statistics())).collect()
     }
 
-    /// Returns the counters.
-    pub fn statistics(&self) -> OriginStatistics {
-        let counters = &self.origin.counters;
-        OriginStatistics {
-            served_bytes: counters.served_bytes.load(Relaxed),
-            missed_bytes: counters.missed_bytes.load(Relaxed),
-            bypass_bytes: counters.bypass_bytes.load(Relaxed),
-            fetched_bytes: counters.fetched_bytes.load(Relaxed),
-            requests: counters.requests.load(Relaxed),
-            failures: counters.failures.load(Relaxed),
-            damaged_bytes: counters.damaged_bytes.load(Relaxed),
+    /// Returns when to query the origin for the version of a file. With the credential of the caller, at each open: only
+    /// the origin knows the rights.
+    fn recheck(&self, path: &StorePath) -> Recheck {
+        match self.origins.primary().credential {
+            Credential::Own => self.rules.of(path),
+            Credential::Caller => Recheck::Always,
         }
     }
 
     /// Returns the version to cache a file as, requested at `requested_ns`; `None` if its content must not be cached: an
     /// empty file may have content all the same, and a file that changed just now may change again without another
     /// version.
-    fn version(&self, path: &StorePath, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
+    fn version(origin: &Origin, path: &StorePath, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
         let is_cacheable = metadata.kind == FileKind::File
             && (1..=MAX_FILE_BYTES).contains(&metadata.size)
             && !is_recent(metadata, requested_ns);
-        let version = Version::of(&self.origin.name, path, metadata);
+        let version = Version::of(&origin.name, path, metadata);
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
 
-    /// Returns the known version of a path of the origin, if a rule permits using it without a query.
-    async fn known_version(&self, path: &StorePath, recheck: Recheck) -> Option<Version> {
+    /// Returns what is known of a path of the cache at each origin. May wait for the disk.
+    async fn known_versions(&self, path: &StorePath) -> Vec<KnownVersion> {
+        let (cache, origins, path) = (self.cache.clone(), Arc::clone(&self.origins), path.clone());
+        let read = move || {
+            let known =
+                origins.all().iter().map(|origin| KnownVersion::read(cache.disk(), &origin.name, &origin.path(&path)?));
+            known.filter_map(Result::transpose).collect::<Result<Vec<_>>>()
+        };
+        self.cache.disk().pool.run(read).await.unwrap_or_else(|error| {
+            self.cache.disk().record_failure(&error);
+            Vec::new()
+        })
+    }
+
+    /// Returns the known version of a path of the cache, if a rule permits using it without a query.
+    async fn fresh_version(&self, path: &StorePath, recheck: Recheck) -> Option<Version> {
         if recheck == Recheck::Always {
             return None;
         }
-        let (cache, origin, path) = (self.cache.clone(), Arc::clone(&self.origin), path.clone());
-        let read = self.cache.disk().pool.run(move || KnownVersion::read(cache.disk(), &origin.name, &path)).await;
-        match read {
-            Ok(known) => Some(known.filter(|known| !recheck.is_due(known.asked_s, clock::unix_s()))?.version),
-            Err(error) => {
-                self.cache.disk().record_failure(&error);
-                None
-            }
+        let mut known = self.known_versions(path).await.into_iter();
+        known.find(|known| !recheck.is_due(known.asked_s, clock::unix_s())).map(|known| known.version)
+    }
+
+    /// Returns the version of the entry for a file that an origin reported as `found`: of several origins, that with the
+    /// most bytes in the cache and the same content.
+    async fn entry_version(&self, path: &StorePath, found: Version, recheck: Recheck) -> Version {
+        if self.origins.all().len() == 1 {
+            return found;
         }
+        let same_content = SameContent::under(recheck);
+        let known = self.known_versions(path).await.into_iter().map(|known| known.version);
+        let same = known.filter(|known| same_content.is_of(known, &found.origin, &found.metadata()));
+        same.chain([found.clone()]).max_by_key(|version| self.cache.present_bytes(version)).unwrap_or(found)
     }
 
     /// Stores the version that the origin reported just now, if a later open may use it.
     async fn remember(&self, version: &Version, recheck: Recheck) {
-        if recheck == Recheck::Always || !self.cache.disk().accepts_data() {
+        let is_needed = recheck != Recheck::Always || self.origins.all().len() > 1;
+        if !is_needed || !self.cache.disk().accepts_data() {
             return;
         }
         let known = KnownVersion { version: version.clone(), asked_s: clock::unix_s() };
@@ -131,6 +168,19 @@ impl CacheStore {
         if let Err(error) = self.cache.disk().pool.run(move || known.write(cache.disk())).await {
             self.cache.disk().record_failure(&error);
         }
+    }
+
+    /// Returns the source of an entry for a caller.
+    fn source(&self, caller: &Caller, path: &StorePath, version: &Version, file: Option<OpenFile>) -> Source {
+        let opening = Opening {
+            cache: self.cache.clone(),
+            origins: Arc::clone(&self.origins),
+            caller: caller.clone(),
+            path: path.clone(),
+            version: version.clone(),
+            same_content: SameContent::under(self.recheck(path)),
+        };
+        Source::new(opening, file)
     }
 
     /// Returns the digest of a file, computed by reading it through the cache.
@@ -159,15 +209,32 @@ impl CacheStore {
 
     /// Opens the entry of a version; `None` if the disk of the cache fails.
     async fn cached(&self, version: Version, source: Source, metadata: Metadata) -> Option<Arc<dyn ReadHandle>> {
+        let origin = self.origins.all().iter().find(|origin| origin.name == version.origin)?;
         match self.cache.entry(version).await {
             Ok(entry) => {
-                let account = Account::open(self.cache.accounts(), &self.origin.name, &entry.version.path);
-                Some(Arc::new(CachedFile::new(Arc::clone(&self.origin), entry, source, metadata, account)))
+                let account = Account::open(self.cache.accounts(), &origin.name, &entry.version.path);
+                Some(Arc::new(CachedFile::new(Arc::clone(origin), entry, source, metadata, account)))
             }
             Err(error) => {
                 self.cache.disk().record_failure(&error);
                 None
             }
+        }
+    }
+
+    /// Lists a directory at the first origin that responds.
+    async fn list_first(origins: Arc<Origins>, caller: Caller, path: StorePath, options: ListOptions) -> Listing {
+        let (caller, path, options) = (&caller, &path, &options);
+        let listed = origins.call(|origin| {
+            async move {
+                let mut listing = origin.store.list(&origin.identity(caller), &origin.path(path)?, *options);
+                Ok((listing.next().await.transpose()?, listing))
+            }
+            .boxed()
+        });
+        match listed.await {
+            Ok((_, (first, rest))) => stream::iter(first.map(Ok)).chain(rest).boxed(),
+            Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
 }
@@ -179,51 +246,52 @@ fn is_recent(metadata: &Metadata, requested_ns: i64) -> bool {
     metadata.mtime_ns.filter(is_of_seconds).is_some_and(|mtime_ns| !is_settled(mtime_ns, requested_ns))
 }
 
-/// Calls a method of the origin's store with the origin's path and identity. Its errors name the origin.
+/// Calls a method of the first origin's store with its paths and identity.
 macro_rules! forward {
-    ($self:ident, $caller:ident, $path:ident, $method:ident $(, $argument:expr)*) => {{
-        let origin = &$self.origin;
-        origin.breaker.admit()?;
-        let outcome = origin.store.$method(&origin.identity($caller), &origin.path($path)? $(, $argument)*).await;
-        origin.breaker.record(&outcome);
-        outcome
+    ($self:ident, $caller:ident, $method:ident, $path:ident $(to $to:ident)? $(, $argument:expr)*) => {{
+        let origin = $self.origins.primary();
+        let (path, identity) = (origin.path($path)?, origin.identity($caller));
+        origin.call(None, origin.store.$method(&identity, &path $(, &origin.path($to)?)? $(, $argument)*)).await
     }};
 }
 
 #[async_trait]
 impl Store for CacheStore {
     fn capabilities(&self) -> Capabilities {
-        self.origin.store.capabilities()
+        self.origins.primary().store.capabilities()
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-        if let Some(version) = self.known_version(&self.origin.path(path)?, self.origin.recheck(path)).await {
+        if let Some(version) = self.fresh_version(path, self.recheck(path)).await {
             let residency = Residency::of_cached(self.cache.present_bytes(&version), version.size);
             return Ok(Metadata { residency, ..version.metadata() });
         }
-        let metadata = forward!(self, caller, path, stat)?;
-        Ok(match Version::of(&self.origin.name, &self.origin.path(path)?, &metadata) {
-            Some(version) if !metadata.residency.is_offline() && metadata.kind == FileKind::File => {
+        let stat = self.origins.call(|origin| {
+            async move { origin.store.stat(&origin.identity(caller), &origin.path(path)?).await }.boxed()
+        });
+        let (origin, metadata) = stat.await?;
+        let version = Version::of(&origin.name, &origin.path(path)?, &metadata);
+        Ok(match version.filter(|_| !metadata.residency.is_offline() && metadata.kind == FileKind::File) {
+            Some(version) => {
+                let version = self.entry_version(path, version, self.recheck(path)).await;
                 let present_bytes = self.cache.present_bytes(&version);
                 Metadata { residency: Residency::of_cached(present_bytes, metadata.size), ..metadata }
             }
-            _ => metadata,
+            None => metadata,
         })
     }
 
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
-        match self.origin.path(path) {
-            Ok(path) => self.origin.store.list(&self.origin.identity(caller), &path, options),
-            Err(error) => stream::iter([Err(error)]).boxed(),
-        }
+        let listing = Self::list_first(Arc::clone(&self.origins), caller.clone(), path.clone(), options);
+        listing.flatten_stream().boxed()
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        let recheck = self.origin.recheck(path);
+        let recheck = self.recheck(path);
         if options.version.is_none()
-            && let Some(version) = self.known_version(&self.origin.path(path)?, recheck).await
+            && let Some(version) = self.fresh_version(path, recheck).await
         {
-            let source = Source::lazy(self.cache.clone(), Arc::clone(&self.origin), caller, version.clone());
+            let source = self.source(caller, path, &version, None);
             if let Some(file) = self.cached(version.clone(), source, version.metadata()).await {
                 return Ok(file);
             }
@@ -231,53 +299,52 @@ impl Store for CacheStore {
         let requested_ns = clock::unix_ns();
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let origin_path = self.origin.path(path)?;
-        let (opened, metadata) = self.origin.open(caller, &origin_path, options).await?;
-        let metadata = match metadata {
-            Ok(metadata) => metadata,
-            // A file of unknown length is a stream.
-            Err(error) if error.fault() == Fault::Unsupported => return Ok(opened),
-            Err(error) => return Err(error),
-        };
-        let Some(version) = self.version(&origin_path, &metadata, requested_ns) else { return Ok(opened) };
-        self.remember(&version, recheck).await;
-        Ok(self.cached(version, Source::open(Arc::clone(&opened), &metadata), metadata).await.unwrap_or(opened))
+        let opened = self.origins.call(|origin| origin.open(caller, path, options.clone()).boxed());
+        let (origin, OpenedFile { handle, metadata }) = opened.await?;
+        let Some(metadata) = metadata else { return Ok(handle) };
+        let found = Self::version(origin, &origin.path(path)?, &metadata, requested_ns);
+        let Some(found) = found else { return Ok(handle) };
+        self.remember(&found, recheck).await;
+        let version = self.entry_version(path, found, recheck).await;
+        let file = OpenFile::new(origin, Arc::clone(&handle), &metadata);
+        let source = self.source(caller, path, &version, Some(file));
+        Ok(self.cached(version, source, metadata).await.unwrap_or(handle))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
-        forward!(self, caller, path, create, options)
+        forward!(self, caller, create, path, options)
     }
 
     async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
-        forward!(self, caller, path, update)
+        forward!(self, caller, update, path)
     }
 
     async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
-        forward!(self, caller, path, make_directory, parents, mode)
+        forward!(self, caller, make_directory, path, parents, mode)
     }
 
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        forward!(self, caller, path, remove_file)
+        forward!(self, caller, remove_file, path)
     }
 
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        forward!(self, caller, path, remove_directory)
+        forward!(self, caller, remove_directory, path)
     }
 
     async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        forward!(self, caller, path, remove_tree)
+        forward!(self, caller, remove_tree, path)
     }
 
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        forward!(self, caller, from, rename, &self.origin.path(to)?, overwrite)
+        forward!(self, caller, rename, from to to, overwrite)
     }
 
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        forward!(self, caller, from, copy, &self.origin.path(to)?, overwrite)
+        forward!(self, caller, copy, from to to, overwrite)
     }
 
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
-        forward!(self, caller, path, change, changes)
+        forward!(self, caller, change, path, changes)
     }
 
     async fn digest(
@@ -292,7 +359,11 @@ impl Store for CacheStore {
             0 => reads.notify_one(),
             _ => progress(bytes),
         };
-        let asked = async { forward!(self, caller, path, digest, algorithm, &watch) };
+        let watch = &watch;
+        let asked = self.origins.call_slow(|origin| {
+            async move { origin.store.digest(&origin.identity(caller), &origin.path(path)?, algorithm, watch).await }
+                .boxed()
+        });
         tokio::select! {
             biased;
             outcome = asked => outcome,
@@ -302,7 +373,10 @@ impl Store for CacheStore {
     }
 
     async fn attributes(&self, caller: &Caller, path: &StorePath) -> Result<Vec<(Bytes, Bytes)>> {
-        forward!(self, caller, path, attributes)
+        let attributes = self.origins.call(|origin| {
+            async move { origin.store.attributes(&origin.identity(caller), &origin.path(path)?).await }.boxed()
+        });
+        attributes.await.map(|(_, attributes)| attributes)
     }
 
     async fn set_attribute(
@@ -313,7 +387,7 @@ impl Store for CacheStore {
         value: Option<&[u8]>,
         create: bool,
     ) -> Result<()> {
-        forward!(self, caller, path, set_attribute, name, value, create)
+        forward!(self, caller, set_attribute, path, name, value, create)
     }
 
     /// Returns the space of the disk of the cache: that of the origin would make metrics depend on it.

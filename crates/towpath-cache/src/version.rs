@@ -8,7 +8,7 @@ use std::{
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{FileKind, Metadata, StorePath, VersionTag};
 
-use crate::index::EntryName;
+use crate::{index::EntryName, rules::Recheck};
 
 /// One version of a file. Every field is part of the name of its entry: a changed file is another entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,34 @@ impl Version {
         bytes.extend_from_slice(&self.mtime_ns.unwrap_or(i64::MIN).to_le_bytes());
         let digest = Hasher::digest_of(Algorithm::Sha256, &bytes);
         digest.bytes().try_into().expect("a SHA-256 has 32 bytes")
+    }
+}
+
+/// Which files of several origins with the same tree have the same content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SameContent {
+    /// Those of the same size and modification time, in whole seconds: not all origins report more.
+    OfSizeAndTime,
+    /// Those of the same size, because files never change.
+    OfSize,
+}
+
+impl SameContent {
+    /// Returns how to compare files under a rule.
+    pub(crate) fn under(recheck: Recheck) -> Self {
+        if recheck == Recheck::Never { Self::OfSize } else { Self::OfSizeAndTime }
+    }
+
+    /// Returns whether the file with `metadata` at `origin` has the content of `version`.
+    pub(crate) fn is_of(self, version: &Version, origin: &str, metadata: &Metadata) -> bool {
+        let seconds = |mtime_ns: Option<i64>| mtime_ns.map(|mtime_ns| mtime_ns.div_euclid(1_000_000_000));
+        let is_same_time = || version.mtime_ns.is_some() && seconds(version.mtime_ns) == seconds(metadata.mtime_ns);
+        match *version.origin == *origin {
+            true => {
+                (version.size, version.mtime_ns, &version.tag) == (metadata.size, metadata.mtime_ns, &metadata.version)
+            }
+            false => version.size == metadata.size && (self == Self::OfSize || is_same_time()),
+        }
     }
 }
 

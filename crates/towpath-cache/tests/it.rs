@@ -7,8 +7,12 @@ mod administration;
 mod conformance;
 #[path = "it/damage.rs"]
 mod damage;
+#[path = "it/failover.rs"]
+mod failover;
 #[path = "it/fetching.rs"]
 mod fetching;
+#[path = "it/forwarding.rs"]
+mod forwarding;
 #[path = "it/model.rs"]
 mod model;
 #[path = "it/origin.rs"]

@@ -4,24 +4,24 @@ pub(crate) mod args;
 mod commands;
 mod control;
 mod metrics;
+mod origins;
 mod routes;
 mod settings;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
-use towpath_cache::{Cache, CacheStore, OriginOptions};
-use towpath_client::{Client, ClientOptions, TokenSource};
-use towpath_proto::url::{Family, Url};
+use towpath_cache::{Cache, CacheNamespace};
+use towpath_proto::url::Url;
 use towpath_server::Server;
 use towpath_store::sys::environment;
 
 pub(crate) use self::settings::CacheConfig;
-use self::settings::CredentialConfig;
 use self::{
     control::{ControlFile, ControlKey},
     metrics::CacheMetrics,
+    origins::ListedStorages,
     routes::CacheRoutes,
 };
 use crate::{
@@ -32,12 +32,6 @@ use crate::{
     failure::{Failure, complain},
     serve::{self, ServerSignals},
 };
-
-/// Maximum silence of a connection to an origin with requests in flight. Readers wait meanwhile, and have other
-/// sources.
-const STALL: Duration = Duration::from_secs(10);
-/// Time during which a request to an origin is retried.
-const RETRY_TIME: Duration = Duration::from_secs(30);
 
 /// Runs `towpath cache`.
 pub(crate) async fn run(arguments: &CacheArguments) -> Result<(), Failure> {
@@ -53,13 +47,12 @@ async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
     let is_open = layered.origins.get("access.anonymous").is_some_and(|(_, origin)| origin == "default");
     let settings = layered.settings;
     let signals = ServerSignals::new()?;
-    let (cache, store) = open(&settings, descriptors::raise_limit())?;
-    let store = Arc::new(store);
+    let (cache, namespace) = open(&settings, descriptors::raise_limit())?;
     let key = ControlKey::new();
-    let server = Server::builder(Arc::clone(&store) as _, &settings.server())
+    let server = Server::builder(Arc::clone(&namespace) as _, &settings.server())
         .is_cache(true)
-        .routes(Arc::new(CacheRoutes::new(cache.clone(), Arc::clone(&store), key.clone())))
-        .collector(Arc::new(CacheMetrics { cache: cache.clone(), store }))
+        .routes(Arc::new(CacheRoutes::new(cache.clone(), Arc::clone(&namespace), key.clone())))
+        .collector(Arc::new(CacheMetrics { cache: cache.clone(), namespace }))
         .bind()?;
     if let Some(address) = server.addresses().first() {
         ControlFile::write(&settings.directory, *address, &key)
@@ -67,8 +60,7 @@ async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
     }
     let _maintaining = AbortOnDropHandle::new(tokio::spawn(async move { cache.maintain().await }));
     let places = access::urls(&settings.server(), &server.addresses());
-    let origin = url(&settings)?.without_secrets();
-    complain(format_args!("caching {origin} in {} at {places}", settings.directory.display()));
+    complain(format_args!("caching {} in {} at {places}", described(&settings)?, settings.directory.display()));
     if is_open && settings.listen.iter().any(|address| !address.ip().is_loopback()) {
         complain(
             "warning: access.anonymous: every client may read through the cache, with the credential of the cache, because \
@@ -94,9 +86,12 @@ pub(crate) fn load(file: Option<&Path>, flags: Table) -> Result<Layered<CacheCon
 /// Loads the settings, which must name an origin and a directory.
 fn load_for(arguments: &CacheArguments) -> Result<Layered<CacheConfig>, Failure> {
     let layered = load(arguments.config.as_deref(), flags(arguments))?;
-    let CacheConfig { origin, directory, .. } = &layered.settings;
+    let CacheConfig { origin, forward, directory, .. } = &layered.settings;
     let missing = [
-        (origin.is_empty(), "the origin is missing: the URL of the storage to cache"),
+        (
+            origin.is_empty() && forward.hosts.is_empty(),
+            "the origin is missing: the URL of the storage to cache; or --forward with the hosts that clients may name",
+        ),
         (directory.as_os_str().is_empty(), "the directory of the cache is missing (--dir)"),
     ];
     match missing.iter().find(|(is_missing, _)| *is_missing) {
@@ -105,46 +100,35 @@ fn load_for(arguments: &CacheArguments) -> Result<Layered<CacheConfig>, Failure>
     }
 }
 
-/// Returns the URL of the origin. An error does not repeat it: it may have a password.
-fn url(settings: &CacheConfig) -> Result<Url, Failure> {
-    settings.origin.parse().map_err(|error| Failure::Usage(format!("the URL of the origin is invalid: {error}")))
+/// Returns what is cached, in words.
+fn described(settings: &CacheConfig) -> Result<String, Failure> {
+    let mut parts: Vec<_> = origins::urls(settings)?.iter().map(Url::without_secrets).collect();
+    if !settings.forward.hosts.is_empty() {
+        parts.push(format!("storages in paths ({})", settings.forward.hosts.join(", ")));
+    }
+    Ok(parts.join(", "))
 }
 
-/// Opens the cache and connects its origin.
-fn open(settings: &CacheConfig, descriptors: u64) -> Result<(Cache, CacheStore), Failure> {
-    let url = url(settings)?;
-    if url.scheme().family() == Family::S3 && settings.credential == CredentialConfig::Caller {
-        let message =
-            "credential = \"caller\" needs an origin that accepts tokens: a bucket accepts the keys of the cache";
-        return Err(Failure::Usage(message.into()));
-    }
-    let options = ClientOptions {
-        token: settings.token.clone().map_or(TokenSource::Discover, TokenSource::File),
-        ca_file: settings.ca.clone(),
-        stall: STALL,
-        patience: RETRY_TIME,
-        retry_time: RETRY_TIME,
-        window_bytes: settings.bytes_in_flight.0 as usize,
-        ..ClientOptions::default()
-    };
-    let (store, root) = Client::new(Arc::new(options)).connect(&url)?;
+/// Opens the cache and connects its origins.
+fn open(settings: &CacheConfig, descriptors: u64) -> Result<(Cache, Arc<CacheNamespace>), Failure> {
+    let tree = origins::connect(settings)?;
+    let forwarder = ListedStorages::new(settings)?.map(|listed| Arc::new(listed) as _);
     let cache = Cache::open(&settings.directory, settings.cache(descriptors))?;
-    let store = cache.around(OriginOptions {
-        name: format!("{}://{}", url.scheme().name(), url.endpoint()).into(),
-        store,
-        root,
-        credential: settings.credential.into(),
-        rules: settings.rules()?,
-        bytes_in_flight: settings.bytes_in_flight.0 as usize,
-    });
-    Ok((cache, store))
+    let tree = tree.map(|tree| cache.around(tree)).transpose()?;
+    let namespace = Arc::new(CacheNamespace::new(cache.clone(), tree, forwarder));
+    Ok((cache, namespace))
 }
 
 /// Returns the options of the command line as a layer of settings.
 fn flags(arguments: &CacheArguments) -> Table {
     let mut flags = Table::new();
-    if let Some(origin) = &arguments.origin {
-        flags.insert("origin".into(), Value::String(origin.clone()));
+    let texts = |texts: &[String]| Value::Array(texts.iter().cloned().map(Value::String).collect());
+    if !arguments.origin.is_empty() {
+        flags.insert("origin".into(), texts(&arguments.origin));
+    }
+    if !arguments.forward.is_empty() {
+        let hosts = [("hosts".to_owned(), texts(&arguments.forward))];
+        flags.insert("forward".into(), Value::Table(hosts.into_iter().collect()));
     }
     if let Some(directory) = &arguments.dir {
         flags.insert("directory".into(), Value::String(directory.to_string_lossy().into_owned()));

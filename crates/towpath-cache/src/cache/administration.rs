@@ -9,6 +9,7 @@ use crate::{
     accounts::AccessRecord,
     entry::{Damage, Entry, disk_error},
     index::EntryName,
+    namespace::Selection,
     pins::Pin,
     version::{Version, file_name},
 };
@@ -69,16 +70,15 @@ pub enum Spoiling {
 }
 
 impl Cache {
-    /// Returns the versions of all entries at or below `path` of `origin`.
-    async fn entries_below(&self, origin: &str, path: &StorePath) -> Result<Vec<(EntryName, Version)>> {
-        let (cache, origin, path) = (self.clone(), origin.to_owned(), path.clone());
+    /// Returns the versions of the selected entries.
+    async fn selected(&self, selection: &Selection) -> Result<Vec<(EntryName, Version)>> {
+        let (cache, selection) = (self.clone(), selection.clone());
         let job = move || {
             let mut found = Vec::new();
             for name in cache.0.inventory.names() {
                 // An entry that was removed meanwhile, or is being created, is not there.
                 if let Ok(Some(version)) = cache.read_version(&name)
-                    && *version.origin == *origin
-                    && version.path.is_within(&path)
+                    && selection.contains(&version.origin, &version.path)
                 {
                     found.push((name, version));
                 }
@@ -88,13 +88,13 @@ impl Cache {
         self.0.disk.pool.run(job).await
     }
 
-    /// Describes the entries at or below `path` of `origin`, as far as the walk has found them. Reads the index of each.
+    /// Describes the selected entries, as far as the walk has found them. Reads the index of each.
     ///
     /// # Errors
     /// Errors of the disk.
-    pub async fn describe(&self, origin: &str, path: &StorePath) -> Result<Vec<EntryDescription>> {
+    pub async fn describe(&self, selection: &Selection) -> Result<Vec<EntryDescription>> {
         let mut descriptions = Vec::new();
-        for (_, version) in self.entries_below(origin, path).await? {
+        for (_, version) in self.selected(selection).await? {
             let entry = self.entry_unused(version).await?;
             let Version { origin, path, size, mtime_ns, .. } = entry.version.clone();
             descriptions.push(EntryDescription {
@@ -110,18 +110,18 @@ impl Cache {
         Ok(descriptions)
     }
 
-    /// Returns the recent accesses to files at or below `path`, the latest last.
-    pub fn accesses(&self, path: &StorePath) -> Vec<AccessRecord> {
-        self.0.accounts.recent(path)
+    /// Returns the recent accesses to the selected files, the latest last.
+    pub fn accesses(&self, selection: &Selection) -> Vec<AccessRecord> {
+        self.0.accounts.recent(selection)
     }
 
-    /// Evicts all entries at or below `path` of `origin`, except for pinned ones and parts in use.
+    /// Evicts the selected entries, except for pinned ones and parts in use.
     ///
     /// # Errors
     /// Errors of the disk.
-    pub async fn evict_below(&self, origin: &str, path: &StorePath) -> Result<Eviction> {
+    pub async fn evict_selected(&self, selection: &Selection) -> Result<Eviction> {
         let mut eviction = Eviction::default();
-        for (name, version) in self.entries_below(origin, path).await? {
+        for (name, version) in self.selected(selection).await? {
             eviction.entries += 1;
             let slot = self.0.inventory.slot(&name, version.size, 0);
             if slot.is_pinned() {
@@ -151,7 +151,7 @@ impl Cache {
         let pin = Pin { origin: origin.to_owned(), path: path.clone() };
         let cache = self.clone();
         self.0.disk.pool.run(move || cache.0.pins.set(&cache.0.disk, pin, is_pinned)).await?;
-        let entries = self.entries_below(origin, path).await?;
+        let entries = self.selected(&Selection::Below(vec![(origin.into(), path.clone())])).await?;
         for (name, version) in &entries {
             let is_pinned = self.0.pins.contain(&version.origin, &version.path);
             self.0.inventory.slot(name, version.size, 0).set_pinned(is_pinned);
@@ -204,14 +204,14 @@ impl Cache {
         Ok(())
     }
 
-    /// Damages the data of the entries at `path` of `origin`, so that an operator can see how damage is found and
+    /// Damages the data of the selected entries, so that an operator can see how damage is found and
     /// repaired. Returns the number of damaged entries.
     ///
     /// # Errors
     /// `NotFound` if nothing of the file is in the cache; errors of the disk.
-    pub async fn spoil(&self, origin: &str, path: &StorePath, how: Spoiling) -> Result<u64> {
+    pub async fn spoil(&self, selection: &Selection, how: Spoiling) -> Result<u64> {
         let mut spoiled = 0;
-        for (name, version) in self.entries_below(origin, path).await? {
+        for (name, version) in self.selected(selection).await? {
             let entry = self.entry_unused(version).await?;
             let Some(present) = entry.first_present() else { continue };
             let (cache, spoiling) = (self.clone(), present.clone());
@@ -220,7 +220,7 @@ impl Cache {
             spoiled += 1;
         }
         if spoiled == 0 {
-            return Err(Error::new(Fault::NotFound, "nothing of it is in the cache").at(path));
+            return Err(Error::new(Fault::NotFound, "nothing of it is in the cache"));
         }
         Ok(spoiled)
     }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use towpath_cache::{Cache, CacheOptions, CacheStore, ScrubOutcome, Spoiling};
+use towpath_cache::{Cache, CacheOptions, CacheStore, ScrubOutcome, Selection, Spoiling};
 use towpath_store::{
     Caller, CreateOptions, Expectation, Fault, OpenOptions, Residency, Store, StorePath, memory::MemoryStore,
 };
 use towpath_testkit::pattern::Pattern;
 
-use crate::origin::{around, open_cache};
+use crate::origin::{open_cache, tree};
 
 const BYTES: usize = 100_000;
 
@@ -21,6 +21,11 @@ struct Setup {
 
 fn path(text: &str) -> StorePath {
     StorePath::parse(text.as_bytes()).unwrap()
+}
+
+/// Selects the entries at or below a path of an origin.
+fn below(origin: &str, path: StorePath) -> Selection {
+    Selection::Below(vec![(origin.into(), path)])
 }
 
 impl Setup {
@@ -58,7 +63,7 @@ impl Setup {
     }
 
     async fn present(&self) -> Vec<(String, u64, bool)> {
-        let entries = self.cache().describe("memory", &StorePath::root()).await.unwrap();
+        let entries = self.cache().describe(&below("memory", StorePath::root())).await.unwrap();
         entries.into_iter().map(|entry| (format!("{:?}", entry.path), entry.present_bytes, entry.is_pinned)).collect()
     }
 }
@@ -66,7 +71,7 @@ impl Setup {
 async fn open(directory: &tempfile::TempDir, origin: &Arc<MemoryStore>, max_bytes: u64) -> (Cache, CacheStore) {
     let options = CacheOptions { max_bytes: Some(max_bytes), high_watermark: 1.0, ..CacheOptions::default() };
     let cache = open_cache(directory.path(), &options).await;
-    let cached = cache.around(around("memory", Arc::clone(origin) as _));
+    let cached = cache.around(tree("memory", Arc::clone(origin) as _)).unwrap();
     (cache, cached)
 }
 
@@ -75,16 +80,16 @@ async fn an_operator_evicts_what_is_below_a_path() {
     let setup = Setup::new().await;
     assert_eq!(setup.present().await.iter().map(|entry| entry.1).sum::<u64>(), 3 * BYTES as u64);
     let open = setup.cached().open(&Caller::local(), &path("/a/1"), OpenOptions::default()).await.unwrap();
-    assert!(setup.cached().statistics().damaged_bytes == 0 && open.read(0, 10).await.is_ok());
+    assert!(setup.cached().statistics()[0].1.damaged_bytes == 0 && open.read(0, 10).await.is_ok());
     let part = open.local_part(0, 1000).unwrap();
-    let eviction = setup.cache().evict_below("memory", &path("/a")).await.unwrap();
+    let eviction = setup.cache().evict_selected(&below("memory", path("/a"))).await.unwrap();
     assert_eq!((eviction.entries, eviction.in_use, eviction.pinned), (2, 1, 0));
     assert!(eviction.freed_bytes >= BYTES as u64);
     assert_eq!(setup.present().await.len(), 2);
     drop(part);
-    assert_eq!(setup.cache().evict_below("memory", &path("/a")).await.unwrap().freed_bytes, BYTES as u64);
+    assert_eq!(setup.cache().evict_selected(&below("memory", path("/a"))).await.unwrap().freed_bytes, BYTES as u64);
     Pattern::new(0).check(0, &open.read(0, BYTES).await.unwrap());
-    assert_eq!(setup.cache().evict_below("other", &path("/b")).await.unwrap().entries, 0);
+    assert_eq!(setup.cache().evict_selected(&below("other", path("/b"))).await.unwrap().entries, 0);
 }
 
 #[tokio::test]
@@ -92,7 +97,7 @@ async fn pinned_paths_stay_also_after_a_restart() {
     let mut setup = Setup::new().await;
     assert_eq!(setup.cache().pin("memory", &path("/a"), true).await.unwrap(), 2);
     for _ in 0..2 {
-        let eviction = setup.cache().evict_below("memory", &StorePath::root()).await.unwrap();
+        let eviction = setup.cache().evict_selected(&below("memory", StorePath::root())).await.unwrap();
         assert_eq!(eviction.pinned, 2);
         setup.open = None;
         setup.open = Some(open(&setup.directory, &setup.origin, 1).await);
@@ -105,7 +110,7 @@ async fn pinned_paths_stay_also_after_a_restart() {
     setup.cache().pin("memory", &path("/a"), false).await.unwrap();
     let refused = setup.cache().pin("memory", &path("/a"), false).await;
     assert_eq!(refused.unwrap_err().fault(), Fault::NotFound);
-    setup.cache().evict_below("memory", &StorePath::root()).await.unwrap();
+    setup.cache().evict_selected(&below("memory", StorePath::root())).await.unwrap();
     assert_eq!(setup.present().await, []);
 }
 
@@ -115,18 +120,18 @@ async fn a_scrub_finds_damage_and_the_next_read_repairs_it() {
     let clean = setup.cache().scrub(u64::MAX).await.unwrap();
     assert_eq!(clean, ScrubOutcome { entries: 3, compared_bytes: 3 * BYTES as u64, damaged_bytes: 0, failures: 0 });
     for (how, damaged) in [(Spoiling::Corrupt, 16_384), (Spoiling::Truncate, 100_000 - 4 * 16_384 + 16_384)] {
-        assert_eq!(setup.cache().spoil("memory", &path("/a/0"), how).await.unwrap(), 1);
+        assert_eq!(setup.cache().spoil(&below("memory", path("/a/0")), how).await.unwrap(), 1);
         let found = setup.cache().scrub(u64::MAX).await.unwrap();
         assert!(found.damaged_bytes >= damaged.min(16_384), "{found:?}");
         setup.check("/a/0").await;
         assert_eq!(setup.cache().scrub(u64::MAX).await.unwrap().damaged_bytes, 0);
         // A read finds it too.
-        setup.cache().spoil("memory", &path("/a/0"), how).await.unwrap();
-        let before = setup.cached().statistics().damaged_bytes;
+        setup.cache().spoil(&below("memory", path("/a/0")), how).await.unwrap();
+        let before = setup.cached().statistics()[0].1.damaged_bytes;
         setup.check("/a/0").await;
-        assert!(setup.cached().statistics().damaged_bytes > before);
+        assert!(setup.cached().statistics()[0].1.damaged_bytes > before);
     }
-    let missing = setup.cache().spoil("memory", &path("/nothing"), Spoiling::Corrupt).await;
+    let missing = setup.cache().spoil(&below("memory", path("/nothing")), Spoiling::Corrupt).await;
     assert_eq!(missing.unwrap_err().fault(), Fault::NotFound);
 }
 
@@ -134,11 +139,11 @@ async fn a_scrub_finds_damage_and_the_next_read_repairs_it() {
 async fn accesses_are_recorded_with_what_was_missing() {
     let setup = Setup::new().await;
     setup.check("/a/0").await;
-    let records = setup.cache().accesses(&path("/a/0"));
+    let records = setup.cache().accesses(&below("memory", path("/a/0")));
     let bytes: Vec<_> = records.iter().map(|record| (record.served_bytes, record.missed_bytes)).collect();
     assert_eq!(bytes, [(BYTES as u64, BYTES as u64), (BYTES as u64, 0)]);
     assert!(records[0].origin_wait <= records[0].duration);
-    assert_eq!(setup.cache().accesses(&path("/a")).len(), 3);
+    assert_eq!(setup.cache().accesses(&below("memory", path("/a"))).len(), 3);
 }
 
 #[tokio::test]
@@ -146,7 +151,7 @@ async fn a_stat_says_how_much_is_in_the_cache() {
     let setup = Setup::new().await;
     let residency = async || setup.cached().stat(&Caller::local(), &path("/a/0")).await.unwrap().residency;
     assert_eq!(residency().await, Residency::Online);
-    setup.cache().evict_below("memory", &path("/a/0")).await.unwrap();
+    setup.cache().evict_selected(&below("memory", path("/a/0"))).await.unwrap();
     assert_eq!(residency().await, Residency::Partial { present_bytes: 0 });
     let file = setup.cached().open(&Caller::local(), &path("/a/0"), OpenOptions::default()).await.unwrap();
     file.read(1000, 500).await.unwrap();

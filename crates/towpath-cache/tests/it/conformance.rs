@@ -10,14 +10,14 @@ use towpath_store::{
 };
 use towpath_testkit::conformance::{self, Fixture};
 
-use crate::origin::around;
+use crate::origin::tree;
 
 async fn check(origin: Arc<dyn Store>) {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::open(directory.path(), CacheOptions::default()).unwrap();
-    let store = Arc::new(cache.around(around("memory", origin)));
+    let store = Arc::new(cache.around(tree("memory", origin)).unwrap());
     conformance::check(&Fixture::new(Arc::clone(&store) as _)).await;
-    let statistics = store.statistics();
+    let (_, statistics) = store.statistics().remove(0);
     assert!(statistics.fetched_bytes > 1 << 20, "the checks read through the cache: {statistics:?}");
     assert_eq!((statistics.bypass_bytes, statistics.damaged_bytes), (0, 0));
 }

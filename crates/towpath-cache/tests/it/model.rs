@@ -16,7 +16,7 @@ use towpath_store::{
 };
 use towpath_testkit::{pattern::Pattern, random::Random, volume::FaultVolume};
 
-use crate::origin::around;
+use crate::origin::tree;
 
 const FILES: usize = 3;
 /// Sizes that are no multiples of anything; the largest has two segments.
@@ -89,7 +89,7 @@ fn open_cache(volume: &FaultVolume, origin: &Arc<MemoryStore>) -> (Cache, CacheS
     let options = CacheOptions { max_bytes: Some(MAX_CACHED_BYTES), ..CacheOptions::default() };
     // A planned fault of an earlier step may hit the start.
     let cache = (0..50).find_map(|_| Cache::on(Arc::new(volume.clone()), options.clone()).ok()).unwrap();
-    let cached = cache.around(around("memory", Arc::clone(origin) as _));
+    let cached = cache.around(tree("memory", Arc::clone(origin) as _)).unwrap();
     (cache, cached)
 }
 

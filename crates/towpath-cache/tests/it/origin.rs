@@ -7,7 +7,9 @@ use std::{
 };
 
 use tempfile::TempDir;
-use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, Rules, entry_files};
+use towpath_cache::{
+    Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, Rules, TreeOptions, entry_files,
+};
 use towpath_store::{
     Caller, CreateOptions, Expectation, OpenOptions, Overwrite, ReadHandle, Store, StorePath, memory::MemoryStore,
 };
@@ -44,16 +46,14 @@ pub(crate) async fn open_cache(directory: &Path, options: &CacheOptions) -> Cach
 }
 
 /// The whole of `store` as an origin.
-pub(crate) fn around(name: &str, store: Arc<dyn Store>) -> OriginOptions {
-    let root = StorePath::root();
-    OriginOptions {
-        name: name.into(),
-        store,
-        root,
-        credential: Credential::Own,
-        rules: Rules::default(),
-        bytes_in_flight: 64 << 20,
-    }
+pub(crate) fn origin(name: &str, store: Arc<dyn Store>) -> OriginOptions {
+    let (root, credential) = (StorePath::root(), Credential::Own);
+    OriginOptions { name: name.into(), store, root, credential, bytes_in_flight: 64 << 20 }
+}
+
+/// The tree of one origin, without rules.
+pub(crate) fn tree(name: &str, store: Arc<dyn Store>) -> TreeOptions {
+    TreeOptions { origins: vec![origin(name, store)], rules: Rules::default(), deadline: Duration::from_secs(10) }
 }
 
 impl Origin {
@@ -72,7 +72,7 @@ impl Origin {
         let store = store.with_read_faults(read_faults);
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(directory.path(), CacheOptions::default()).unwrap();
-        let cached = Some(Arc::new(cache.around(around(NAME, Arc::new(store.clone())))));
+        let cached = Some(Arc::new(cache.around(tree(NAME, Arc::new(store.clone()))).unwrap()));
         let origin = Self { store, cached, directory, size };
         origin.put(origin.pattern()).await;
         origin
@@ -96,7 +96,7 @@ impl Origin {
     pub(crate) async fn reopen(&mut self) {
         self.cached = None;
         let cache = open_cache(self.directory.path(), &CacheOptions::default()).await;
-        self.cached = Some(Arc::new(cache.around(around(NAME, Arc::new(self.store.clone())))));
+        self.cached = Some(Arc::new(cache.around(tree(NAME, Arc::new(self.store.clone()))).unwrap()));
     }
 
     fn cached(&self) -> &CacheStore {
@@ -115,7 +115,7 @@ impl Origin {
     }
 
     pub(crate) fn statistics(&self) -> OriginStatistics {
-        self.cached().statistics()
+        self.cached().statistics()[0].1
     }
 
     /// The data file and the index file of the cached file.

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use towpath_cache::{CacheOptions, CacheStore, Credential, OriginOptions, Recheck, Rules};
+use towpath_cache::{CacheOptions, CacheStore, Credential, Recheck, Rules, TreeOptions};
 use towpath_store::{
     Caller, CreateOptions, Expectation, Fault, OpenOptions, Overwrite, Result, Secret, Store, StorePath,
     memory::MemoryStore,
 };
 use towpath_testkit::fault::{FaultStore, Faults};
 
-use crate::origin::{around, open_cache};
+use crate::origin::{open_cache, tree};
 
 struct Setup {
     origin: FaultStore,
@@ -41,8 +41,9 @@ impl Setup {
     async fn start(&self) -> CacheStore {
         let cache = open_cache(self.directory.path(), &CacheOptions::default()).await;
         let rules = Rules::new(vec![(StorePath::root(), self.recheck)]);
-        let options = around("memory", Arc::new(self.origin.clone()));
-        cache.around(OriginOptions { rules, credential: self.credential, ..options })
+        let mut tree = TreeOptions { rules, ..tree("memory", Arc::new(self.origin.clone())) };
+        tree.origins[0].credential = self.credential;
+        cache.around(tree).unwrap()
     }
 
     async fn read(&self, store: &CacheStore) -> Result<String> {

@@ -10,7 +10,7 @@ use towpath_store::{
 };
 use towpath_testkit::{pattern::Pattern, volume::FaultVolume};
 
-use crate::origin::{around, open_cache};
+use crate::origin::{open_cache, tree};
 
 const FILE_BYTES: usize = 1_000_000;
 
@@ -40,7 +40,7 @@ impl Files {
         let directory = tempfile::tempdir().unwrap();
         let options = CacheOptions { max_bytes: Some(max_bytes), high_watermark: 1.0, ..CacheOptions::default() };
         let cache = Cache::open(directory.path(), options).unwrap();
-        let cached = Arc::new(cache.around(around("memory", Arc::new(origin))));
+        let cached = Arc::new(cache.around(tree("memory", Arc::new(origin))).unwrap());
         Self { cache, cached, directory }
     }
 
@@ -64,11 +64,11 @@ async fn a_cache_above_its_limit_is_emptied_to_below_and_reads_go_on() {
     let statistics = files.cache.statistics();
     assert!((3_000_000..=5_000_000).contains(&statistics.bytes), "{statistics:?}");
     assert!((3..=5).contains(&statistics.entries));
-    let fetched = files.cached.statistics().fetched_bytes;
+    let fetched = files.cached.statistics()[0].1.fetched_bytes;
     for file in 0..10 {
         files.check(file, 0, FILE_BYTES).await;
     }
-    let again = files.cached.statistics().fetched_bytes - fetched;
+    let again = files.cached.statistics()[0].1.fetched_bytes - fetched;
     assert_eq!(again, (10 - statistics.entries) * FILE_BYTES as u64);
 }
 
@@ -167,7 +167,7 @@ async fn a_full_disk_makes_the_cache_pass_reads_through_until_there_is_room() {
     put(&origin, 0, FILE_BYTES).await;
     let volume = FaultVolume::default();
     let cache = Cache::on(Arc::new(volume.clone()), CacheOptions::default()).unwrap();
-    let cached = cache.around(around("memory", Arc::new(origin)));
+    let cached = cache.around(tree("memory", Arc::new(origin))).unwrap();
     let open = async || cached.open(&Caller::local(), &path(0), OpenOptions::default()).await.unwrap();
     let check = async |offset: u64| {
         Pattern::new(0).check(offset, &open().await.read(offset, 50_000).await.unwrap());
@@ -177,12 +177,12 @@ async fn a_full_disk_makes_the_cache_pass_reads_through_until_there_is_room() {
     check(100_000).await;
     check(100_000).await;
     check(0).await;
-    let statistics = cached.statistics();
+    let (_, statistics) = cached.statistics().remove(0);
     assert_eq!((statistics.bypass_bytes, cache.statistics().disk_failures), (100_000, 1));
     volume.set_free_bytes(None);
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_secs(10)).await;
     check(200_000).await;
     check(200_000).await;
-    assert_eq!(cached.statistics().bypass_bytes, 100_000, "it stores again");
+    assert_eq!(cached.statistics()[0].1.bypass_bytes, 100_000, "it stores again");
 }

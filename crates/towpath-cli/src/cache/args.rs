@@ -11,8 +11,13 @@ pub(crate) struct CacheArguments {
     /// The subcommand; without one, the cache runs.
     #[command(subcommand)]
     pub action: Option<CacheAction>,
-    /// URL of the storage to cache, such as `root://host//store` or `https://host/store`.
-    pub origin: Option<String>,
+    /// URL of the storage to cache, such as `root://host//store` or `https://host/store`; of several with the same tree,
+    /// the first one that can be reached is used.
+    pub origin: Vec<String>,
+    /// Storages that clients may name in the path, as in `/root://HOST//PATH`: hosts, `HOST:PORT`, or domains such as
+    /// `.example.org`.
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    pub forward: Vec<String>,
     /// Directory for the cached data; it is created if it is missing.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

@@ -7,14 +7,14 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use towpath_cache::{Cache, CacheStore};
+use towpath_cache::{Cache, CacheNamespace};
 use towpath_server::metrics::Collector;
 
-/// The counters of a cache and its origin.
+/// The counters of a cache and its origins.
 #[derive(Debug)]
 pub(super) struct CacheMetrics {
     pub(super) cache: Cache,
-    pub(super) store: Arc<CacheStore>,
+    pub(super) namespace: Arc<CacheNamespace>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,8 +30,7 @@ struct BytesLabels {
 
 impl Collector for CacheMetrics {
     fn register_metrics(&self, registry: &mut Registry) {
-        let (cache, statistics) = (self.cache.statistics(), self.store.statistics());
-        let origin = self.store.origin_name().to_owned();
+        let (cache, origins) = (self.cache.statistics(), self.namespace.statistics());
         let entries = Gauge::<i64>::default();
         entries.set(i64::try_from(cache.entries).unwrap_or(i64::MAX));
         registry.register("cache_entries", "Entries found in the cache", entries);
@@ -42,14 +41,20 @@ impl Collector for CacheMetrics {
         failures.inc_by(cache.disk_failures);
         registry.register("cache_disk_failures", "Failed calls on the disk of the cache", failures);
         let bytes = Family::<BytesLabels, Counter>::default();
-        for (kind, count) in [
-            ("served", statistics.served_bytes),
-            ("missed", statistics.missed_bytes),
-            ("bypassed", statistics.bypass_bytes),
-            ("fetched", statistics.fetched_bytes),
-            ("damaged", statistics.damaged_bytes),
-        ] {
-            bytes.get_or_create(&BytesLabels { origin: origin.clone(), kind }).inc_by(count);
+        let [requests, origin_failures] = [(); 2].map(|()| Family::<OriginLabel, Counter>::default());
+        for (name, statistics) in origins {
+            for (kind, count) in [
+                ("served", statistics.served_bytes),
+                ("missed", statistics.missed_bytes),
+                ("bypassed", statistics.bypass_bytes),
+                ("fetched", statistics.fetched_bytes),
+                ("damaged", statistics.damaged_bytes),
+            ] {
+                bytes.get_or_create(&BytesLabels { origin: name.to_string(), kind }).inc_by(count);
+            }
+            let label = OriginLabel { origin: name.to_string() };
+            requests.get_or_create(&label).inc_by(statistics.requests);
+            origin_failures.get_or_create(&label).inc_by(statistics.failures);
         }
         registry.register_with_unit(
             "cache_content",
@@ -57,13 +62,7 @@ impl Collector for CacheMetrics {
             Unit::Bytes,
             bytes,
         );
-        for (name, help, count) in [
-            ("cache_origin_requests", "Requests to the origin for data", statistics.requests),
-            ("cache_origin_failures", "Failed requests to the origin for data", statistics.failures),
-        ] {
-            let family = Family::<OriginLabel, Counter>::default();
-            family.get_or_create(&OriginLabel { origin: origin.clone() }).inc_by(count);
-            registry.register(name, help, family);
-        }
+        registry.register("cache_origin_requests", "Requests to the origin for data", requests);
+        registry.register("cache_origin_failures", "Failed requests to the origin for data", origin_failures);
     }
 }

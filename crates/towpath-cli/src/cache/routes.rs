@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use http::Method;
 use serde_json::{Value, json};
-use towpath_cache::{AccessRecord, Cache, CacheStore, EntryDescription, ScrubOutcome, Spoiling};
+use towpath_cache::{AccessRecord, Cache, CacheNamespace, EntryDescription, ScrubOutcome, Spoiling};
 use towpath_server::{
     access::Activity,
     routes::{RouteRequest, RouteResponse, Routes},
@@ -37,7 +37,7 @@ const MAX_ROWS: usize = 2000;
 #[derive(Debug)]
 pub(super) struct CacheRoutes {
     cache: Cache,
-    store: Arc<CacheStore>,
+    namespace: Arc<CacheNamespace>,
     key: ControlKey,
     scrub: Arc<Mutex<ScrubState>>,
 }
@@ -52,9 +52,9 @@ enum ScrubState {
 }
 
 impl CacheRoutes {
-    /// Creates the routes of a cache around one origin.
-    pub(super) fn new(cache: Cache, store: Arc<CacheStore>, key: ControlKey) -> Self {
-        Self { cache, store, key, scrub: Arc::default() }
+    /// Creates the routes of a cache.
+    pub(super) fn new(cache: Cache, namespace: Arc<CacheNamespace>, key: ControlKey) -> Self {
+        Self { cache, namespace, key, scrub: Arc::default() }
     }
 
     /// Returns the path of a request; the root without one.
@@ -76,44 +76,52 @@ impl CacheRoutes {
     }
 
     async fn act(&self, request: &RouteRequest, path: &StorePath) -> Result<Value> {
-        let (name, at) = (self.store.origin_name(), self.store.origin_path(path)?);
+        let selection = self.namespace.select(path)?;
         Ok(match request.path.strip_prefix("cache/").unwrap_or_default() {
             "stats" => self.statistics(),
-            "ls" => rows(&self.cache.describe(name, &at).await?, |entry| entry_row(entry, &self.shown(&entry.path))),
-            "explain" => rows(&self.cache.accesses(&at), |record| access_row(record, &self.shown(&record.path))),
+            "ls" => rows(&self.cache.describe(&selection).await?, |entry| {
+                entry_row(entry, &self.namespace.shown(&entry.origin, &entry.path))
+            }),
+            "explain" => rows(&self.cache.accesses(&selection), |record| {
+                access_row(record, &self.namespace.shown(&record.origin, &record.path))
+            }),
             "pins" => self
                 .cache
                 .pins()
                 .iter()
-                .map(|pin| json!({"origin": pin.origin, "path": self.shown(&pin.path)}))
+                .map(|pin| json!({"origin": pin.origin, "path": self.namespace.shown(&pin.origin, &pin.path)}))
                 .collect(),
-            "pin" => json!({"entries": self.cache.pin(name, &at, true).await?}),
-            "unpin" => json!({"entries": self.cache.pin(name, &at, false).await?}),
+            "pin" => self.pin(path, true).await?,
+            "unpin" => self.pin(path, false).await?,
             "evict" => {
-                let evicted = self.cache.evict_below(name, &at).await?;
+                let evicted = self.cache.evict_selected(&selection).await?;
                 json!({"entries": evicted.entries, "freed_bytes": evicted.freed_bytes, "in_use": evicted.in_use,
                        "pinned": evicted.pinned})
             }
             "scrub" => self.scrub()?,
-            "corrupt" => json!({"entries": self.cache.spoil(name, &at, Spoiling::Corrupt).await?}),
-            "truncate" => json!({"entries": self.cache.spoil(name, &at, Spoiling::Truncate).await?}),
+            "corrupt" => json!({"entries": self.cache.spoil(&selection, Spoiling::Corrupt).await?}),
+            "truncate" => json!({"entries": self.cache.spoil(&selection, Spoiling::Truncate).await?}),
             _ => return Err(Error::new(Fault::NotFound, "there is no such route")),
         })
     }
 
-    /// Returns the path of the cache for a path at the origin, in words; that at the origin if it is outside of the cache.
-    fn shown(&self, path: &StorePath) -> String {
-        self.store.cache_path(path).as_ref().unwrap_or(path).to_string()
+    /// Pins or unpins a path at each of its origins.
+    async fn pin(&self, path: &StorePath, is_pinned: bool) -> Result<Value> {
+        let mut entries = 0;
+        for (origin, path) in self.namespace.origin_paths(path)? {
+            entries += self.cache.pin(&origin, &path, is_pinned).await?;
+        }
+        Ok(json!({"entries": entries}))
     }
 
     fn statistics(&self) -> Value {
-        let (cache, origin) = (self.cache.statistics(), self.store.statistics());
+        let (cache, origins) = (self.cache.statistics(), self.namespace.statistics());
         json!({
             "entries": cache.entries,
             "bytes": cache.bytes,
             "disk_failures": cache.disk_failures,
-            "origins": [{
-                "origin": self.store.origin_name(),
+            "origins": origins.iter().map(|(name, origin)| json!({
+                "origin": **name,
                 "served_bytes": origin.served_bytes,
                 "missed_bytes": origin.missed_bytes,
                 "bypass_bytes": origin.bypass_bytes,
@@ -121,7 +129,7 @@ impl CacheRoutes {
                 "requests": origin.requests,
                 "failures": origin.failures,
                 "damaged_bytes": origin.damaged_bytes,
-            }],
+            })).collect::<Vec<_>>(),
         })
     }
 

@@ -1,10 +1,10 @@
 //! Settings of `towpath cache`. Each is documented on its field; those common to all servers in [`ServeConfig`].
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use towpath_cache::{CacheOptions, Credential, Recheck, Rules};
+use serde::{Deserialize, Deserializer, Serialize};
+use towpath_cache::{CacheOptions, Recheck, Rules};
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, DEFAULT_PORT, HttpConfig, Limits, MetricsConfig, TlsConfig, listen},
@@ -22,8 +22,11 @@ const IDLE_SHARE: u64 = 32;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CacheConfig {
     /// URL of the storage to cache: `root://host//store`, `https://host/store`. Its directory is the root of the cache's
-    /// tree.
-    pub origin: String,
+    /// tree. Of a list of storages with the same tree, the first one that can be reached is used.
+    #[serde(deserialize_with = "one_or_several")]
+    pub origin: Vec<String>,
+    /// Storages that clients may name in the path.
+    pub forward: ForwardConfig,
     /// Directory for the cached data; it is created if it is missing. It must be on a local file system, and belongs to
     /// this cache alone.
     pub directory: PathBuf,
@@ -42,6 +45,12 @@ pub(crate) struct CacheConfig {
     /// Maximum number of bytes in flight from the origin. It bounds memory, and limits the throughput to this many bytes
     /// per round trip.
     pub bytes_in_flight: ByteSize,
+    /// Time without a response from an origin, after which a connection counts as lost (twice this time over xroot), and
+    /// after which the next origin gets a query.
+    pub deadline: HumanDuration,
+    /// Time during which a request is retried at the only origin. If there are several, a failed request goes to the next
+    /// one.
+    pub retry_time: HumanDuration,
     /// Limits of the space that the cache takes.
     pub space: SpaceConfig,
     /// Addresses to listen on: `192.0.2.1:1094`, a host name, or a port for all addresses of this machine (`1094`).
@@ -76,6 +85,43 @@ pub(crate) enum CredentialConfig {
     Own,
     /// The token of the caller, or none: the origin decides at each open.
     Caller,
+    /// None.
+    None,
+}
+
+/// Storages that clients may name in the path: `/root://HOST//PATH` is `root://HOST//PATH`, and `/https://HOST/PATH`
+/// likewise. They are read-only.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ForwardConfig {
+    /// The permitted storages: `host` at the default port, `host:port`, or all hosts of a domain, such as
+    /// `.example.org`. The storages may redirect clients to public addresses, and to these hosts.
+    pub hosts: Vec<String>,
+    /// The credential of requests to these storages. With `own`, each of them gets the token of the cache.
+    pub credential: CredentialConfig,
+    /// File with the bearer token of the cache for these storages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<PathBuf>,
+}
+
+impl Default for ForwardConfig {
+    fn default() -> Self {
+        Self { hosts: Vec::new(), credential: CredentialConfig::None, token: None }
+    }
+}
+
+/// Deserializes a text or a list of texts.
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a URL, or a list of URLs")]
+    enum Texts {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Texts::deserialize(deserializer)? {
+        Texts::One(text) => vec![text],
+        Texts::Several(texts) => texts,
+    })
 }
 
 /// Limits of the space that the cache takes.
@@ -109,21 +155,13 @@ pub(crate) struct RuleConfig {
     pub recheck: String,
 }
 
-impl From<CredentialConfig> for Credential {
-    fn from(credential: CredentialConfig) -> Self {
-        match credential {
-            CredentialConfig::Own => Self::Own,
-            CredentialConfig::Caller => Self::Caller,
-        }
-    }
-}
-
 impl Default for CacheConfig {
     fn default() -> Self {
         let ServeConfig { listen, site, drain, tls, access, http, limits, access_log, metrics, .. } =
             ServeConfig::default();
         Self {
-            origin: String::new(),
+            origin: Vec::new(),
+            forward: ForwardConfig::default(),
             directory: PathBuf::new(),
             credential: CredentialConfig::Own,
             token: None,
@@ -131,6 +169,8 @@ impl Default for CacheConfig {
             rule: Vec::new(),
             space: SpaceConfig::default(),
             bytes_in_flight: ByteSize(64 << 20),
+            deadline: HumanDuration(Duration::from_secs(10)),
+            retry_time: HumanDuration(Duration::from_secs(30)),
             listen,
             site,
             drain,
@@ -165,9 +205,8 @@ impl CacheConfig {
     /// Returns whether settings that a running cache cannot change differ: all but those of its server.
     pub(crate) fn differs_in_cache(&self, other: &Self) -> bool {
         let of_cache = |config: &Self| {
-            let server = Self::default();
-            let Self { origin, directory, credential, token, ca, rule, space, bytes_in_flight, .. } = config.clone();
-            let cache = Self { origin, directory, credential, token, ca, rule, space, bytes_in_flight, ..server };
+            let Self { listen, site, drain, tls, access, http, limits, access_log, metrics, .. } = Self::default();
+            let cache = Self { listen, site, drain, tls, access, http, limits, access_log, metrics, ..config.clone() };
             toml::to_string(&cache).unwrap_or_default()
         };
         of_cache(self) != of_cache(other)

@@ -1,0 +1,191 @@
+//! Clients of the origins of a cache: of the configured ones, and of those that readers name in the path.
+
+use std::sync::Arc;
+
+use towpath_cache::{Credential, Forwarder, OriginOptions, Rules, TreeOptions};
+use towpath_client::{Client, ClientOptions, TokenSource};
+use towpath_proto::{
+    destination_policy::DestinationPolicy,
+    url::{Family, Url},
+};
+use towpath_store::{Error, Fault, Result};
+
+use super::settings::{CacheConfig, CredentialConfig, ForwardConfig};
+use crate::failure::Failure;
+
+/// Returns the URLs of the configured origins. An error does not repeat one: it may have a password.
+pub(super) fn urls(settings: &CacheConfig) -> Result<Vec<Url>, Failure> {
+    let parse = |text: &String| {
+        text.parse().map_err(|error| Failure::Usage(format!("the URL of an origin is invalid: {error}")))
+    };
+    settings.origin.iter().map(parse).collect()
+}
+
+/// Connects the configured origins; `None` if there are none. Nothing is sent yet.
+pub(super) fn connect(settings: &CacheConfig) -> Result<Option<TreeOptions>, Failure> {
+    let urls = urls(settings)?;
+    if urls.is_empty() {
+        return Ok(None);
+    }
+    if settings.credential == CredentialConfig::Caller && urls.iter().any(|url| url.scheme().family() == Family::S3) {
+        let message =
+            "credential = \"caller\" needs an origin that accepts tokens: a bucket accepts the keys of the cache";
+        return Err(Failure::Usage(message.into()));
+    }
+    let token = token_source(settings.credential, settings.token.as_ref());
+    let client = Client::new(Arc::new(client_options(settings, token, urls.len() > 1)));
+    let origins = urls.iter().map(|url| origin(settings, &client, url, settings.credential));
+    let origins = origins.collect::<Result<Vec<_>>>()?;
+    Ok(Some(TreeOptions { origins, rules: settings.rules()?, deadline: settings.deadline.0 }))
+}
+
+/// Returns the settings of a client. A request that another origin can serve is not retried at the first one.
+fn client_options(settings: &CacheConfig, token: TokenSource, has_alternative: bool) -> ClientOptions {
+    let defaults = ClientOptions::default();
+    let (retries, retry_time) = match has_alternative {
+        // Once, because an idle connection may have been closed.
+        true => (1, settings.deadline.0),
+        false => (defaults.retries, settings.retry_time.0),
+    };
+    ClientOptions {
+        token,
+        ca_file: settings.ca.clone(),
+        stall: settings.deadline.0,
+        patience: settings.retry_time.0,
+        retries,
+        retry_time,
+        window_bytes: settings.bytes_in_flight.0 as usize,
+        ..defaults
+    }
+}
+
+fn token_source(credential: CredentialConfig, file: Option<&std::path::PathBuf>) -> TokenSource {
+    match (credential, file) {
+        (CredentialConfig::None, _) => TokenSource::Nothing,
+        (_, Some(file)) => TokenSource::File(file.clone()),
+        (_, None) => TokenSource::Discover,
+    }
+}
+
+fn origin(settings: &CacheConfig, client: &Client, url: &Url, credential: CredentialConfig) -> Result<OriginOptions> {
+    let (store, root) = client.connect(url)?;
+    Ok(OriginOptions {
+        name: format!("{}://{}", url.scheme().name(), url.endpoint()).into(),
+        store,
+        root,
+        credential: match credential {
+            CredentialConfig::Own | CredentialConfig::None => Credential::Own,
+            CredentialConfig::Caller => Credential::Caller,
+        },
+        bytes_in_flight: settings.bytes_in_flight.0 as usize,
+    })
+}
+
+/// A host that readers may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PermittedHost {
+    /// Lower case; if it begins with a dot, all names with this suffix.
+    name: String,
+    /// Without one, the default port of the scheme.
+    port: Option<u16>,
+}
+
+impl PermittedHost {
+    /// Parses `host`, `host:port`, `.domain`, `.domain:port`, an address, or `[address]:port`.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let invalid = || {
+            let message = "is not a host, HOST:PORT or a domain such as .example.org";
+            Failure::Usage(format!("forward: `{text}` {message}"))
+        };
+        let host = text.strip_prefix('.').unwrap_or(text);
+        let parse = |scheme: &str| format!("{scheme}://{host}/").parse::<Url>().map_err(|_| invalid());
+        let (url, other) = (parse("root")?, parse("https")?);
+        let is_plain = url.user().is_none() && url.query().is_none() && url.path() == b"/" && !host.contains('*');
+        // Default ports differ.
+        let port = Some(url.port()).filter(|port| *port == other.port());
+        let dot = if host.len() < text.len() { "." } else { "" };
+        is_plain.then(|| Self { name: format!("{dot}{}", url.host().to_ascii_lowercase()), port }).ok_or_else(invalid)
+    }
+
+    fn permits(&self, url: &Url) -> bool {
+        let host = url.host().to_ascii_lowercase();
+        let is_named = match self.name.starts_with('.') {
+            true => host.ends_with(&self.name),
+            false => host == self.name,
+        };
+        is_named && url.port() == self.port.unwrap_or(url.scheme().default_port())
+    }
+}
+
+/// Connects the storages that readers name, if they are on the list.
+#[derive(Debug)]
+pub(super) struct ListedStorages {
+    hosts: Vec<PermittedHost>,
+    client: Client,
+    settings: CacheConfig,
+}
+
+impl ListedStorages {
+    /// Creates the list of the settings; `None` if it is empty.
+    ///
+    /// # Errors
+    /// A host is invalid.
+    pub(super) fn new(settings: &CacheConfig) -> Result<Option<Self>, Failure> {
+        let ForwardConfig { hosts, credential, token } = &settings.forward;
+        if hosts.is_empty() {
+            return Ok(None);
+        }
+        let hosts = hosts.iter().map(|host| PermittedHost::parse(host)).collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<_> = hosts.iter().map(|host| host.name.trim_matches(['[', ']']).to_owned()).collect();
+        // A storage may redirect clients to its servers, also to those of its own network if they are listed.
+        let policy = DestinationPolicy::beyond_public(&names);
+        let policy = policy.map_err(|error| Failure::Usage(format!("forward: {error}")))?;
+        let options = client_options(settings, token_source(*credential, token.as_ref()), false);
+        let client = Client::new(Arc::new(ClientOptions { destinations: Arc::new(policy), ..options }));
+        Ok(Some(Self { hosts, client, settings: settings.clone() }))
+    }
+}
+
+impl Forwarder for ListedStorages {
+    fn connect(&self, url: &Url) -> Result<TreeOptions> {
+        if url.scheme().family() == Family::S3 || !self.hosts.iter().any(|host| host.permits(url)) {
+            let message =
+                format!("this cache may not contact {}: its setting `forward` does not list it", url.endpoint());
+            return Err(Error::new(Fault::PermissionDenied, message));
+        }
+        let origins = vec![origin(&self.settings, &self.client, url, self.settings.forward.credential)?];
+        Ok(TreeOptions { origins, rules: Rules::default(), deadline: self.settings.deadline.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_hosts_and_ports_are_contacted() {
+        let permits = |host: &str, url: &str| PermittedHost::parse(host).unwrap().permits(&url.parse().unwrap());
+        for (host, url) in [
+            ("host", "root://HOST//"),
+            ("Host", "https://host/"),
+            ("host:1095", "root://host:1095//"),
+            (".example.org", "root://data.example.org//"),
+            ("127.0.0.1:1095", "root://127.0.0.1:1095//"),
+            ("[::1]:1095", "root://[::1]:1095//"),
+        ] {
+            assert!(permits(host, url), "{host} {url}");
+        }
+        for (host, url) in [
+            ("host", "root://host:22//"),
+            ("host:1095", "root://host//"),
+            ("host", "root://host.example.org//"),
+            (".example.org", "root://example.org//"),
+            (".example.org", "root://evilexample.org//"),
+        ] {
+            assert!(!permits(host, url), "{host} {url}");
+        }
+        for host in ["", "*", "*.example.org", "user@host", "host/path", "root://host", "host:port", "."] {
+            assert!(PermittedHost::parse(host).is_err(), "{host}");
+        }
+    }
+}
