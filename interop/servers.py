@@ -124,12 +124,14 @@ def start_towpath(binary: Path, directory: Path, *, config: str = "", writable: 
     return Server("towpath", export, port, process, directory / "log", tls=tls)
 
 
-def start_cache(binary: Path, origin_url: str, directory: Path, *, config: str = "", port: int = 0,
+def start_cache(binary: Path, origin: str | list[str], directory: Path, *, config: str = "", port: int = 0,
                 prefix: tuple[str, ...] = ()) -> Server:
-    """Starts `towpath cache` of an origin, with its data in `directory/cache` (`Server.root`). `prefix` is a command
-    line that starts it, such as `prlimit`. The log is `directory/log`; a later start on the directory continues it."""
+    """Starts `towpath cache` of an origin, or with a list of arguments, with its data in `directory/cache`
+    (`Server.root`). `prefix` is a command line that starts it, such as `prlimit`. The log is `directory/log`; a later
+    start on the directory continues it."""
     directory.mkdir(parents=True, exist_ok=True)
-    words = ["cache", origin_url, "--dir", directory / "cache", *_settings(directory / "cache.toml", config)]
+    arguments = [origin] if isinstance(origin, str) else origin
+    words = ["cache", *arguments, "--dir", directory / "cache", *_settings(directory / "cache.toml", config)]
     process, port = _launch([*prefix, binary, *words], directory / "log", port)
     return Server("towpath", directory / "cache", port, process, directory / "log")
 
