@@ -28,7 +28,7 @@ use crate::{
     entry::{Entry, disk_error, now_s},
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
     inventory::{Inventory, Victim},
-    names::KnownVersion,
+    known_versions::KnownVersions,
     origin::Origin,
     origins::{Origins, TreeOptions},
     pins::Pins,
@@ -95,6 +95,7 @@ struct Inner {
     options: CacheOptions,
     inventory: Arc<Inventory>,
     pins: Pins,
+    names: KnownVersions,
     accounts: Arc<Accounts>,
     entries: Mutex<Entries>,
     /// Notified when an entry has been removed.
@@ -145,8 +146,9 @@ impl Cache {
         let disk = Arc::new(disk.map_err(|error| disk_error("opening the cache", &error))?);
         let (pins, inventory, accounts) = (Pins::read(&disk)?, Arc::default(), Arc::default());
         let (entries, recent, removed) = (Mutex::default(), Mutex::default(), Notify::new());
-        let started_s = now_s();
-        Ok(Self(Arc::new(Inner { disk, options, inventory, pins, accounts, entries, removed, recent, started_s })))
+        let (names, started_s) = (KnownVersions::default(), now_s());
+        let inner = Inner { disk, options, inventory, pins, names, accounts, entries, removed, recent, started_s };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Returns origins with the same tree, in order of preference, as seen through this cache.
@@ -185,6 +187,11 @@ impl Cache {
 
     pub(crate) fn disk(&self) -> &Arc<CacheDisk> {
         &self.0.disk
+    }
+
+    /// Returns the known versions of paths.
+    pub(crate) fn names(&self) -> &KnownVersions {
+        &self.0.names
     }
 
     /// Returns the entry of a version for a reader, open.
@@ -369,7 +376,7 @@ impl Cache {
     fn remove_files(&self, name: &EntryName) -> io::Result<()> {
         let disk = &self.0.disk;
         if let Ok(Some(version)) = self.read_version(name) {
-            KnownVersion::forget(disk, &version.origin, &version.path);
+            self.0.names.forget(disk, &version.origin, &version.path);
         }
         // Without its index nothing of the data counts.
         for extension in ["index", "data"] {

@@ -68,12 +68,21 @@ impl KnownVersion {
     }
 }
 
-/// Returns the name of the file of a path: `names/ab/cdef…`, of the SHA-256 of origin and path.
-fn name_of(origin: &str, path: &StorePath) -> PathBuf {
+/// Identifies a path at an origin: the SHA-256 of both.
+pub(crate) type NameKey = [u8; 32];
+
+/// Returns the key of a path at an origin.
+pub(crate) fn key_of(origin: &str, path: &StorePath) -> NameKey {
     let mut bytes = (origin.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(origin.as_bytes());
     bytes.extend_from_slice(path.as_bytes());
-    let hex = hex(Hasher::digest_of(Algorithm::Sha256, &bytes).bytes());
+    let digest = Hasher::digest_of(Algorithm::Sha256, &bytes);
+    digest.bytes().try_into().expect("a SHA-256 has 32 bytes")
+}
+
+/// Returns the name of the file of a path: `names/ab/cdef…`.
+fn name_of(origin: &str, path: &StorePath) -> PathBuf {
+    let hex = hex(&key_of(origin, path));
     let (directory, rest) = hex.split_at(2);
     PathBuf::from(format!("names/{directory}/{rest}"))
 }

@@ -14,7 +14,6 @@ use towpath_store::{
 
 use crate::{
     cache::Cache,
-    names::KnownVersion,
     origin::{OpenedFile, Origin},
     origins::{Origins, is_unreachable},
     version::{SameContent, Version},
@@ -166,7 +165,7 @@ impl Source {
     async fn forget(&self) -> Result<()> {
         let (cache, version) = (self.opening.cache.clone(), self.opening.version.clone());
         let forget = move || {
-            KnownVersion::forget(cache.disk(), &version.origin, &version.path);
+            cache.names().forget(cache.disk(), &version.origin, &version.path);
             Ok(())
         };
         self.opening.cache.disk().pool.run(forget).await

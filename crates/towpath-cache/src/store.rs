@@ -122,12 +122,18 @@ impl CacheStore {
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
 
+    /// Returns what is known of a path of the cache at each origin, if it is in memory for all of them.
+    fn known_in_memory(&self, path: &StorePath) -> Option<Vec<Arc<KnownVersion>>> {
+        let origins = self.origins.all().iter();
+        origins.map(|origin| self.cache.names().get(&origin.name, &origin.path(path).ok()?)).collect()
+    }
+
     /// Returns what is known of a path of the cache at each origin. May wait for the disk.
-    async fn known_versions(&self, path: &StorePath) -> Vec<KnownVersion> {
+    async fn known_versions(&self, path: &StorePath) -> Vec<Arc<KnownVersion>> {
         let (cache, origins, path) = (self.cache.clone(), Arc::clone(&self.origins), path.clone());
         let read = move || {
-            let known =
-                origins.all().iter().map(|origin| KnownVersion::read(cache.disk(), &origin.name, &origin.path(&path)?));
+            let origins = origins.all().iter();
+            let known = origins.map(|origin| cache.names().read(cache.disk(), &origin.name, &origin.path(&path)?));
             known.filter_map(Result::transpose).collect::<Result<Vec<_>>>()
         };
         self.cache.disk().pool.run(read).await.unwrap_or_else(|error| {
@@ -141,8 +147,12 @@ impl CacheStore {
         if recheck == Recheck::Always {
             return None;
         }
-        let mut known = self.known_versions(path).await.into_iter();
-        known.find(|known| !recheck.is_due(known.asked_s, clock::unix_s())).map(|known| known.version)
+        let is_fresh = |known: &Arc<KnownVersion>| !recheck.is_due(known.asked_s, clock::unix_s());
+        let known = match self.known_in_memory(path) {
+            Some(known) => known,
+            None => self.known_versions(path).await,
+        };
+        known.into_iter().find(is_fresh).map(|known| known.version.clone())
     }
 
     /// Returns the version of the entry for a file that an origin reported as `found`: of several origins, that with the
@@ -152,7 +162,7 @@ impl CacheStore {
             return found;
         }
         let same_content = SameContent::under(recheck);
-        let known = self.known_versions(path).await.into_iter().map(|known| known.version);
+        let known = self.known_versions(path).await.into_iter().map(|known| known.version.clone());
         let same = known.filter(|known| same_content.is_of(known, &found.origin, &found.metadata()));
         same.chain([found.clone()]).max_by_key(|version| self.cache.present_bytes(version)).unwrap_or(found)
     }
@@ -160,12 +170,15 @@ impl CacheStore {
     /// Stores the version that the origin reported just now, if a later open may use it.
     async fn remember(&self, version: &Version, recheck: Recheck) {
         let is_needed = recheck != Recheck::Always || self.origins.all().len() > 1;
-        if !is_needed || !self.cache.disk().accepts_data() {
+        if !is_needed {
             return;
         }
         let known = KnownVersion { version: version.clone(), asked_s: clock::unix_s() };
+        if !self.cache.disk().accepts_data() {
+            return self.cache.names().insert(known);
+        }
         let cache = self.cache.clone();
-        if let Err(error) = self.cache.disk().pool.run(move || known.write(cache.disk())).await {
+        if let Err(error) = self.cache.disk().pool.run(move || cache.names().write(cache.disk(), known)).await {
             self.cache.disk().record_failure(&error);
         }
     }

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use towpath_cache::{CacheOptions, CacheStore, Credential, Recheck, Rules, TreeOptions};
+use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, Recheck, Rules, Selection, TreeOptions};
 use towpath_store::{
     Caller, CreateOptions, Expectation, Fault, OpenOptions, Overwrite, Result, Secret, Store, StorePath,
-    memory::MemoryStore,
+    memory::MemoryStore, sys::disk,
 };
 use towpath_testkit::fault::{FaultStore, Faults};
 
@@ -39,11 +39,16 @@ impl Setup {
 
     /// The cache after a restart.
     async fn start(&self) -> CacheStore {
+        self.start_cache().await.1
+    }
+
+    async fn start_cache(&self) -> (Cache, CacheStore) {
         let cache = open_cache(self.directory.path(), &CacheOptions::default()).await;
         let rules = Rules::new(vec![(StorePath::root(), self.recheck)]);
         let mut tree = TreeOptions { rules, ..tree("memory", Arc::new(self.origin.clone())) };
         tree.origins[0].credential = self.credential;
-        cache.around(tree).unwrap()
+        let store = cache.around(tree).unwrap();
+        (cache, store)
     }
 
     async fn read(&self, store: &CacheStore) -> Result<String> {
@@ -104,4 +109,30 @@ async fn with_the_credential_of_the_caller_the_origin_is_asked_at_each_open() {
     let caller = Caller { token: Some(Secret::new("of another user")), ..Caller::default() };
     let opened = store.open(&caller, &path(), OpenOptions::default()).await;
     assert_eq!(opened.unwrap_err().fault(), Fault::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_known_version_is_used_from_memory() {
+    let setup = Setup::new(Recheck::Never, Credential::Own).await;
+    drop(setup.read(&setup.start().await).await.unwrap());
+    let store = setup.start().await;
+    assert_eq!(setup.read(&store).await.unwrap(), "old content");
+    let directory = setup.directory.path();
+    disk::rename(&directory.join("names"), &directory.join("elsewhere")).unwrap();
+    setup.put("new content").await;
+    let calls = setup.origin.calls();
+    assert_eq!(setup.read(&store).await.unwrap(), "old content");
+    assert_eq!(setup.origin.calls(), calls, "the origin was not asked");
+}
+
+#[tokio::test]
+async fn an_evicted_file_is_forgotten_in_memory_too() {
+    let setup = Setup::new(Recheck::Never, Credential::Own).await;
+    let (cache, store) = setup.start_cache().await;
+    assert_eq!(setup.read(&store).await.unwrap(), "old content");
+    setup.put("new content").await;
+    assert_eq!(setup.read(&store).await.unwrap(), "old content");
+    let all = Selection::Below(vec![("memory".into(), StorePath::root())]);
+    assert_eq!(cache.evict_selected(&all).await.unwrap().entries, 1);
+    assert_eq!(setup.read(&store).await.unwrap(), "new content");
 }

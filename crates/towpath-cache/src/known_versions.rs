@@ -1,0 +1,149 @@
+//! The known versions of the paths used last, in memory: an open under a rule then needs no system call and no other
+//! thread. The files of [`KnownVersion`] have all of them, also after a restart.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_store::{Result, StorePath};
+
+use crate::{
+    disk::CacheDisk,
+    names::{KnownVersion, NameKey, key_of},
+    recent::RecentMap,
+};
+
+/// Maximum number of versions in memory. With paths of 100 bytes they take about 30 MB.
+const MAX_VERSIONS: usize = 1 << 16;
+
+/// Known versions by path. What memory has is at least as new as the file on the disk.
+#[derive(Debug)]
+pub(crate) struct KnownVersions(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    recent: RecentMap<NameKey, Arc<KnownVersion>>,
+    /// Number of changes, so that what was read from the disk before a change is not added after it.
+    changes: u64,
+}
+
+impl Default for KnownVersions {
+    fn default() -> Self {
+        Self(Mutex::new(State { recent: RecentMap::new(MAX_VERSIONS), changes: 0 }))
+    }
+}
+
+impl KnownVersions {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the known version of a path at an origin, if it is in memory.
+    pub(crate) fn get(&self, origin: &str, path: &StorePath) -> Option<Arc<KnownVersion>> {
+        let key = key_of(origin, path);
+        let (found, retired) = self.state().recent.get(&key);
+        drop(retired);
+        found
+    }
+
+    /// Returns the known version of a path at an origin from memory, or from the disk, and keeps it in memory. May wait for
+    /// the disk.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) fn read(&self, disk: &CacheDisk, origin: &str, path: &StorePath) -> Result<Option<Arc<KnownVersion>>> {
+        let changes = self.state().changes;
+        if let Some(known) = self.get(origin, path) {
+            return Ok(Some(known));
+        }
+        let known = KnownVersion::read(disk, origin, path)?.map(Arc::new);
+        if let Some(known) = &known {
+            let key = key_of(origin, path);
+            let mut state = self.state();
+            // A version that the origin reported meanwhile is newer.
+            if state.changes == changes {
+                let retired = state.recent.insert(key, Arc::clone(known));
+                drop(state);
+                drop(retired);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Replaces the known version of its path in memory.
+    pub(crate) fn insert(&self, known: KnownVersion) {
+        let key = key_of(&known.version.origin, &known.version.path);
+        let mut state = self.state();
+        state.changes += 1;
+        let retired = state.recent.insert(key, Arc::new(known));
+        drop(state);
+        drop(retired);
+    }
+
+    /// Replaces the known version of its path on the disk, then in memory, also if the disk fails. May wait for the disk.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) fn write(&self, disk: &CacheDisk, known: KnownVersion) -> Result<()> {
+        let written = known.write(disk);
+        self.insert(known);
+        written
+    }
+
+    /// Forgets a path. May wait for the disk.
+    pub(crate) fn forget(&self, disk: &CacheDisk, origin: &str, path: &StorePath) {
+        KnownVersion::forget(disk, origin, path);
+        let key = key_of(origin, path);
+        let mut state = self.state();
+        state.changes += 1;
+        let removed = state.recent.remove(&key);
+        drop(state);
+        drop(removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_store::sys::volume::SystemVolume;
+
+    use super::*;
+    use crate::version::Version;
+
+    const ORIGIN: &str = "http://host";
+
+    fn known(path: &StorePath, size: u64) -> KnownVersion {
+        let version = Version { origin: ORIGIN.into(), path: path.clone(), size, mtime_ns: Some(7), tag: None };
+        KnownVersion { version, asked_s: 1000 }
+    }
+
+    #[test]
+    fn memory_and_disk_have_the_same_versions() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
+        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        assert_eq!(names.get(ORIGIN, &path), None);
+        assert_eq!(names.read(&disk, ORIGIN, &path).unwrap(), None);
+        names.write(&disk, known(&path, 5)).unwrap();
+        assert_eq!(*names.get(ORIGIN, &path).unwrap(), known(&path, 5));
+        assert_eq!(names.get("http://other", &path), None);
+
+        let restarted = KnownVersions::default();
+        assert_eq!(restarted.get(ORIGIN, &path), None);
+        assert_eq!(*restarted.read(&disk, ORIGIN, &path).unwrap().unwrap(), known(&path, 5));
+        assert_eq!(*restarted.get(ORIGIN, &path).unwrap(), known(&path, 5));
+
+        restarted.forget(&disk, ORIGIN, &path);
+        assert_eq!(restarted.get(ORIGIN, &path), None);
+        assert_eq!(restarted.read(&disk, ORIGIN, &path).unwrap(), None);
+    }
+
+    #[test]
+    fn an_old_file_does_not_replace_a_newer_version_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
+        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        known(&path, 5).write(&disk).unwrap();
+        // As if the disk had refused to store it.
+        names.insert(known(&path, 6));
+        assert_eq!(names.read(&disk, ORIGIN, &path).unwrap().unwrap().version.size, 6);
+        assert_eq!(names.get(ORIGIN, &path).unwrap().version.size, 6);
+    }
+}
