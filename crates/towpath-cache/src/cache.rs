@@ -6,7 +6,7 @@
 pub(crate) mod administration;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -32,6 +32,7 @@ use crate::{
     origin::Origin,
     origins::{Origins, TreeOptions},
     pins::Pins,
+    recent::RecentMap,
     store::CacheStore,
     version::{Version, entry_name, file_name},
 };
@@ -41,6 +42,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of victims in a row that could not be evicted, because they were in use, after which eviction pauses until
 /// the next check.
 const MAX_REFUSALS: u32 = 100;
+/// Maximum number of files that are closed on a network thread; more are closed by the disk pool.
+const MAX_CLOSED_NOW: usize = 16;
 /// Number of directories of entries.
 const DIRECTORIES: u32 = 256;
 
@@ -49,7 +52,7 @@ const DIRECTORIES: u32 = 256;
 pub struct CacheOptions {
     /// Maximum number of concurrent calls that wait for the disk.
     pub disk_jobs: usize,
-    /// Maximum number of files that are kept open without a reader.
+    /// Maximum number of files that are kept open without a reader; the last half of them always are.
     pub idle_files: usize,
     /// Maximum space of the entries in bytes; `None` if only the disk limits it.
     pub max_bytes: Option<u64>,
@@ -100,8 +103,8 @@ struct Inner {
     entries: Mutex<Entries>,
     /// Notified when an entry has been removed.
     removed: Notify,
-    /// The entries opened last, in order: kept open, so that they need not be verified again at each open.
-    recent: Mutex<VecDeque<Arc<Entry>>>,
+    /// The entries opened last: kept open, so that they need not be verified again at each open.
+    recent: Mutex<RecentMap<EntryName, Arc<Entry>>>,
     /// When this cache was opened, in seconds since the Unix epoch.
     started_s: u32,
 }
@@ -145,10 +148,18 @@ impl Cache {
         let disk = CacheDisk::open(volume, options.disk_jobs);
         let disk = Arc::new(disk.map_err(|error| disk_error("opening the cache", &error))?);
         let (pins, inventory, accounts) = (Pins::read(&disk)?, Arc::default(), Arc::default());
-        let (entries, recent, removed) = (Mutex::default(), Mutex::default(), Notify::new());
-        let (names, started_s) = (KnownVersions::default(), now_s());
-        let inner = Inner { disk, options, inventory, pins, names, accounts, entries, removed, recent, started_s };
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(Inner {
+            disk,
+            inventory,
+            pins,
+            names: KnownVersions::default(),
+            accounts,
+            entries: Mutex::default(),
+            removed: Notify::new(),
+            recent: Mutex::new(RecentMap::new(options.idle_files)),
+            options,
+            started_s: now_s(),
+        })))
     }
 
     /// Returns origins with the same tree, in order of preference, as seen through this cache.
@@ -202,7 +213,7 @@ impl Cache {
         let entry = self.find_entry(version).await;
         entry.open(true).await?;
         entry.slot.record_open();
-        self.keep_open(&entry);
+        self.keep_open(&entry).await;
         Ok(entry)
     }
 
@@ -238,24 +249,27 @@ impl Cache {
         }
     }
 
-    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Entry>>> {
+    fn recent(&self) -> MutexGuard<'_, RecentMap<EntryName, Arc<Entry>>> {
         self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps an entry open for a while after its last reader has left.
-    fn keep_open(&self, entry: &Arc<Entry>) {
-        let mut recent = self.recent();
-        match recent.iter().position(|other| Arc::ptr_eq(other, entry)) {
-            Some(index) => drop(recent.remove(index)),
-            None if recent.len() >= self.0.options.idle_files => drop(recent.pop_front()),
-            None => {}
+    async fn keep_open(&self, entry: &Arc<Entry>) {
+        let retired = self.recent().insert(entry.slot.name, Arc::clone(entry));
+        if retired.len() > MAX_CLOSED_NOW {
+            let close = move || {
+                drop(retired);
+                Ok(())
+            };
+            // It fails only if the process ends, which closes them too.
+            let _ = self.0.disk.pool.run(close).await;
         }
-        recent.push_back(Arc::clone(entry));
     }
 
     /// No longer keeps an entry open.
     fn let_close(&self, name: &EntryName) {
-        self.recent().retain(|entry| entry.slot.name != *name);
+        let closed = self.recent().remove(name);
+        drop(closed);
     }
 
     /// Walks over the entries, and keeps the space within its limits meanwhile and afterwards. Never returns.

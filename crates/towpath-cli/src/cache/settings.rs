@@ -15,7 +15,9 @@ use towpath_store::StorePath;
 use crate::failure::Failure;
 
 /// One file descriptor of this number keeps a file without a reader open.
-const IDLE_SHARE: u64 = 32;
+const IDLE_SHARE: u64 = 8;
+/// Maximum number of files that are kept open without a reader.
+const MAX_IDLE_FILES: u64 = 8192;
 
 /// All settings of `towpath cache`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -195,7 +197,7 @@ impl CacheConfig {
     pub(crate) fn cache(&self, descriptors: u64) -> CacheOptions {
         CacheOptions {
             disk_jobs: self.limits.disk_threads,
-            idle_files: (descriptors / IDLE_SHARE).clamp(1, 1024) as usize,
+            idle_files: (descriptors / IDLE_SHARE).clamp(1, MAX_IDLE_FILES) as usize,
             max_bytes: self.space.max.map(|max| max.0),
             high_watermark: self.space.high,
             low_watermark: self.space.low,
