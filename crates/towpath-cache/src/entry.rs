@@ -17,9 +17,9 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 use towpath_proto::xrootd::page::crc32c;
 use towpath_store::{
-    Error, Fault, Result, os_message,
+    Error, Fault, ReadBuffer, Result, os_message,
     sys::{
-        clock,
+        clock::{self, Instant},
         volume::{Volume, VolumeFile},
     },
 };
@@ -46,6 +46,9 @@ const MAX_SUPERSEDED_BYTES: u64 = 1 << 20;
 const MAX_RECORD_BYTES: u64 = 1 << 31;
 /// Maximum length of one read to verify units, in bytes.
 const VERIFY_BYTES: u64 = 1 << 20;
+/// Maximum number of bytes that are verified on a network thread for one read. Reading and comparing a cached unit of 16
+/// KiB takes about 3 µs, and waking a thread of the disk pool longer than that.
+const VERIFY_NOW_BYTES: u64 = 4 << 20;
 /// Maximum gap between two units that are read together to be verified, in bytes.
 const VERIFY_GAP_BYTES: u64 = 16 << 10;
 
@@ -430,14 +433,8 @@ impl Entry {
     /// # Errors
     /// Errors of the cache's disk.
     pub(crate) async fn verify(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Damage> {
-        let checks = {
-            let (state, now) = (self.state(), clock::now());
-            let checks = ranges.iter().flat_map(|range| state.extents.unverified(&self.clipped(range), now));
-            let mut checks: Vec<UnitCheck> = checks.collect();
-            checks.sort_unstable_by_key(|check| check.range().start);
-            checks.dedup();
-            checks
-        };
+        let clipped = ranges.iter().map(|range| self.clipped(range));
+        let checks = unverified(&self.state(), clipped, clock::now());
         if checks.is_empty() {
             return Ok(Damage::default());
         }
@@ -475,11 +472,8 @@ impl Entry {
 
     /// Compares the intervals of a unit with `buffer`, the data from `start`. Returns the number of damaged bytes.
     fn compare(&self, check: &UnitCheck, start: u64, buffer: &[u8]) -> u64 {
-        let is_intact = |interval: &&Interval| {
-            let bytes = buffer.get((interval.start - start) as usize..(interval.end - start) as usize);
-            bytes.is_some_and(|bytes| crc32c(bytes) == interval.crc32c)
-        };
-        let damaged: Vec<Interval> = check.intervals.iter().filter(|interval| !is_intact(interval)).copied().collect();
+        let damaged = check.intervals.iter().filter(|interval| !is_intact(interval, start, buffer));
+        let damaged: Vec<Interval> = damaged.copied().collect();
         let mut state = self.state();
         if damaged.is_empty() {
             state.extents.set_verified(check, clock::now());
@@ -499,20 +493,52 @@ impl Entry {
         removed.iter().map(Interval::length).sum()
     }
 
-    /// Fills `buffer` from `offset`, if its bytes are verified and in the page cache.
-    pub(crate) fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
-        let range = offset..offset + buffer.len() as u64;
-        let data = self.data.get()?;
+    /// Fills `buffers`, if their bytes are present and in the page cache. Units that are not verified are compared
+    /// first, up to [`VERIFY_NOW_BYTES`]; damage is left to [`Self::verify`], which may wait for the disk.
+    pub(crate) fn read_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<()> {
+        let data = &**self.data.get()?;
+        let now = clock::now();
+        let checks = {
+            let mut state = self.state();
+            let ranges = || buffers.iter().map(range_of);
+            let checks = match ranges().all(|range| state.extents.is_verified(&range, now)) {
+                true => Vec::new(),
+                false if ranges().all(|range| state.extents.covers(&range)) => unverified(&state, ranges(), now),
+                false => return None,
+            };
+            ranges().for_each(|range| state.extents.lease(&range));
+            checks
+        };
+        let read = self.fill_now(data, buffers, &checks, now);
         let mut state = self.state();
-        if !state.extents.is_verified(&range, clock::now()) {
-            return None;
-        }
-        state.extents.lease(&range);
-        drop(state);
-        self.slot.touch(&range, now_s());
-        let read = data.read_now_at(offset, buffer);
-        self.state().extents.release(&range);
+        buffers.iter().for_each(|buffer| state.extents.release(&range_of(buffer)));
         read
+    }
+
+    /// Verifies units of leased `buffers` that are not, and fills the buffers; `None` if that would block, or if a
+    /// unit is damaged or has changed.
+    fn fill_now(
+        &self,
+        data: &dyn VolumeFile,
+        buffers: &mut [ReadBuffer<'_>],
+        checks: &[UnitCheck],
+        now: Instant,
+    ) -> Option<()> {
+        if !checks.is_empty() {
+            verify_cached(data, checks)?;
+            let mut state = self.state();
+            checks.iter().for_each(|check| state.extents.set_verified(check, now));
+            // A unit that has changed meanwhile was not compared.
+            if !buffers.iter().all(|buffer| state.extents.is_verified(&range_of(buffer), now)) {
+                return None;
+            }
+        }
+        let used_s = now_s();
+        for buffer in buffers {
+            self.slot.touch(&range_of(buffer), used_s);
+            data.read_now_at(buffer.offset, buffer.buffer)?;
+        }
+        Some(())
     }
 
     /// Reads leased bytes from the disk, appended to `buffer`. Returns the buffer, unchanged if the disk failed, and the
@@ -572,6 +598,42 @@ impl Entry {
     pub(crate) fn disk(&self) -> &CacheDisk {
         &self.disk
     }
+}
+
+/// Returns the units of `ranges` that are not verified, each once, in order.
+fn unverified(state: &State, ranges: impl Iterator<Item = Range<u64>>, now: Instant) -> Vec<UnitCheck> {
+    let mut checks: Vec<UnitCheck> = ranges.flat_map(|range| state.extents.unverified(&range, now)).collect();
+    checks.sort_unstable_by_key(|check| check.range().start);
+    checks.dedup();
+    checks
+}
+
+/// Compares units whose data are in the page cache; `None` if they are not, are too many, or are damaged.
+fn verify_cached(data: &dyn VolumeFile, checks: &[UnitCheck]) -> Option<()> {
+    let lengths = checks.iter().map(|check| check.range().end - check.range().start);
+    if lengths.sum::<u64>() > VERIFY_NOW_BYTES {
+        return None;
+    }
+    let mut unit = vec![0; UNIT_BYTES as usize];
+    for check in checks {
+        let range = check.range();
+        let buffer = unit.get_mut(..(range.end - range.start) as usize)?;
+        data.read_now_at(range.start, buffer)?;
+        if !check.intervals.iter().all(|interval| is_intact(interval, range.start, buffer)) {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Whether an interval matches its checksum in `buffer`, the data from `start`.
+fn is_intact(interval: &Interval, start: u64, buffer: &[u8]) -> bool {
+    let bytes = buffer.get((interval.start - start) as usize..(interval.end - start) as usize);
+    bytes.is_some_and(|bytes| crc32c(bytes) == interval.crc32c)
+}
+
+fn range_of(buffer: &ReadBuffer<'_>) -> Range<u64> {
+    buffer.offset..buffer.offset.saturating_add(buffer.buffer.len() as u64)
 }
 
 /// Returns the date in seconds since the Unix epoch.

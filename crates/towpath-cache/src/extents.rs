@@ -77,6 +77,18 @@ impl Chunk {
         self.intervals.get(self.overlapping(start, end)).unwrap_or_default()
     }
 
+    /// Returns whether all bytes of a non-empty range relative to the chunk are present.
+    fn covers(&self, start: u32, end: u32) -> bool {
+        let mut next = start;
+        for interval in self.intervals.get(self.overlapping(start, end)).unwrap_or_default() {
+            if interval.start > next {
+                return false;
+            }
+            next = interval.end;
+        }
+        next >= end
+    }
+
     /// Clears the bits if they are too old.
     fn expire(&mut self, now: Instant) {
         if self.verified_since.is_some_and(|since| now.duration_since(since) > VERIFIED_FOR) {
@@ -193,18 +205,17 @@ impl ExtentMap {
 
     /// Returns whether all bytes of `range` are present.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
-        let mut next = range.start;
-        self.visit(range, |interval| {
-            if interval.start <= next {
-                next = interval.end;
-            }
-        });
-        next >= range.end
+        chunks_of(range)
+            .all(|(number, start, end)| self.chunks.get(&number).is_some_and(|chunk| chunk.covers(start, end)))
     }
 
     /// Returns whether all bytes of `range` are present and verified.
     pub(crate) fn is_verified(&self, range: &Range<u64>, now: Instant) -> bool {
-        self.covers(range) && self.units(range).all(|(chunk, unit)| is_verified(chunk, unit, now))
+        chunks_of(range).all(|(number, start, end)| {
+            self.chunks.get(&number).is_some_and(|chunk| {
+                chunk.covers(start, end) && units_of(start, end).all(|unit| is_verified(chunk, unit, now))
+            })
+        })
     }
 
     /// Returns the units of `range` that have intervals and are not verified.
@@ -270,14 +281,6 @@ impl ExtentMap {
             let overlapping = chunk.intervals.get(chunk.overlapping(start, end)).unwrap_or_default();
             overlapping.iter().for_each(|packed| visit(unpacked(number, *packed)));
         }
-    }
-
-    /// Returns the units of `range` that are in existing chunks.
-    fn units(&self, range: &Range<u64>) -> impl Iterator<Item = (&Chunk, u32)> {
-        chunks_of(range).flat_map(|(number, start, end)| {
-            let chunk = self.chunks.get(&number);
-            units_of(start, end).filter_map(move |unit| Some((chunk?, unit)))
-        })
     }
 }
 

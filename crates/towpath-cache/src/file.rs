@@ -261,7 +261,7 @@ impl OpenedFile {
         }
         let whole = self.range(range.offset, range.length);
         let mut buffer = vec![0; range.length];
-        match self.entry.read_now(range.offset, &mut buffer) {
+        match self.entry.read_now(&mut [ReadBuffer { offset: range.offset, buffer: &mut buffer }]) {
             Some(()) => {
                 self.count_served(range.length as u64);
                 Ok(buffer.into())
@@ -312,7 +312,8 @@ impl ReadHandle for CachedFile {
         }
         let before = buffer.len();
         buffer.resize(before + length, 0);
-        if self.0.entry.read_now(range.start, buffer.get_mut(before..)?).is_none() {
+        let place = ReadBuffer { offset: range.start, buffer: buffer.get_mut(before..)? };
+        if self.0.entry.read_now(&mut [place]).is_none() {
             buffer.truncate(before);
             return None;
         }
@@ -329,9 +330,7 @@ impl ReadHandle for CachedFile {
         if buffers.iter().any(|range| range.end() > self.0.metadata.size) {
             return Some(Err(past_the_end()));
         }
-        for range in buffers {
-            self.0.entry.read_now(range.offset, range.buffer)?;
-        }
+        self.0.entry.read_now(buffers)?;
         self.0.count_served(bytes as u64);
         Some(Ok(()))
     }

@@ -6,7 +6,8 @@ use std::{
     path::Path,
 };
 
-use towpath_store::sys::disk;
+use futures::StreamExt as _;
+use towpath_store::{ByteRange, ReadBuffer, ReadHandle, sys::disk};
 
 use crate::origin::Origin;
 
@@ -94,4 +95,67 @@ async fn files_of_another_cache_or_entry_are_not_believed() {
     origin.reopen().await;
     origin.check(&*origin.open().await, 0, SIZE).await;
     assert_eq!(origin.statistics().fetched_bytes, SIZE as u64);
+}
+
+/// Reads a damaged file in small pieces, which the network thread verifies if they are in the page cache. Returns the
+/// number of bytes that were found damaged.
+async fn read_pieces_after_a_flipped_bit(read: impl AsyncFn(&Origin, &dyn ReadHandle)) -> u64 {
+    let mut origin = Origin::with_file(SIZE).await;
+    origin.check(&*origin.open().await, 0, SIZE).await;
+    let [data, _] = origin.files().await;
+    open(&data).write_all_at(&[origin.pattern().bytes(500_000, 1)[0] ^ 1], 500_000).unwrap();
+    origin.reopen().await;
+    let file = origin.open().await;
+    read(&origin, &*file).await;
+    let damaged = origin.statistics().damaged_bytes;
+    read(&origin, &*file).await;
+    assert_eq!(origin.statistics().damaged_bytes, damaged, "it was repaired");
+    damaged
+}
+
+#[tokio::test]
+async fn small_reads_of_damaged_data_are_repaired() {
+    let damaged = read_pieces_after_a_flipped_bit(async |origin, file| {
+        for offset in (0..SIZE).step_by(4000) {
+            origin.check(file, offset as u64, 4000).await;
+        }
+    });
+    assert_eq!(damaged.await, 16 << 10);
+}
+
+#[tokio::test]
+async fn vectors_of_damaged_data_are_repaired() {
+    let damaged = read_pieces_after_a_flipped_bit(async |origin, file| {
+        let ranges = (0..SIZE as u64 - 100).step_by(1500).map(|offset| ByteRange { offset, length: 100 });
+        let ranges: Vec<_> = ranges.collect();
+        let mut buffers = vec![[0; 100]; ranges.len()];
+        let targets = ranges.iter().zip(&mut buffers);
+        let mut targets: Vec<_> =
+            targets.map(|(range, buffer)| ReadBuffer { offset: range.offset, buffer: &mut buffer[..] }).collect();
+        let Some(outcome) = file.read_vector_now(&mut targets) else {
+            let mut reads = file.read_vector(ranges.clone());
+            while let Some((index, data)) = reads.next().await {
+                origin.pattern().check(ranges[index].offset, &data.unwrap());
+            }
+            return;
+        };
+        outcome.unwrap();
+        ranges.iter().zip(&buffers).for_each(|(range, data)| origin.pattern().check(range.offset, data));
+    });
+    assert_eq!(damaged.await, 16 << 10);
+}
+
+#[tokio::test]
+async fn cached_data_are_verified_without_another_thread() {
+    let mut origin = Origin::with_file(SIZE).await;
+    origin.check(&*origin.open().await, 0, SIZE).await;
+    origin.reopen().await;
+    let file = origin.open().await;
+    let mut data = Vec::new();
+    assert_eq!(file.read_now(100_000, 50_000, &mut data).unwrap().unwrap(), 50_000);
+    origin.pattern().check(100_000, &data);
+    let [data, _] = origin.files().await;
+    open(&data).write_all_at(&[origin.pattern().bytes(500_000, 1)[0] ^ 1], 500_000).unwrap();
+    assert!(file.read_now(500_000, 1, &mut Vec::new()).is_none(), "damage is left to a read that may wait");
+    assert!(file.read_now(400_000, 1, &mut Vec::new()).is_some());
 }
