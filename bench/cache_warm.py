@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cache_copies import make_source
 from cache_site import Copies, require, running, settle_time
-from caches import HTTP_PEERS, NGINX_FILES, SQUID_KIND, TOWPATH, TOWPATH_HTTP, VARNISH_KIND, XCACHE_DEFAULT, CacheKind
+from caches import HTTP_PEERS, NGINX_FILES, SQUID_KIND, TOWPATH, TOWPATH_HOUR, TOWPATH_HTTP, VARNISH_KIND, XCACHE_DEFAULT, CacheKind
 from contenders import Machine
 from harness import Contender, Program, Server, contender, interleave, run_client, say, scratch
 from requests_job import READ_CASES, WARM_UP_S, Load, sample
@@ -148,7 +148,7 @@ def conditions(settings: Settings) -> dict:
         root = directory / "source" / "objects"
         objects = Objects(settings.machine, Tree(sizes), root)
         objects.make()
-        kinds = [TOWPATH_HTTP, TOWPATH, NGINX_FILES, SQUID_KIND, VARNISH_KIND]
+        kinds = [TOWPATH_HOUR, TOWPATH_HTTP, TOWPATH, NGINX_FILES, SQUID_KIND, VARNISH_KIND]
         rows = []
         with filled(settings, kinds, root.parent, objects.fill) as (servers, left_out):
             servers.pop("xrootd5, the origin")

@@ -126,9 +126,12 @@ class CacheKind:
         return self.origin == "nginx"
 
 
-def towpath(at: Location, scheme: str) -> Program:
+def towpath(at: Location, scheme: str, recheck: str = "always") -> Program:
+    """Returns the cache of towpath, with a rule of when files are compared with their origin."""
     url = at.origin.http() if scheme == "http" else at.origin.root("")
-    return at.machine.towpath("cache", url, "--dir", at.directory, "--listen", at.address)
+    config = at.work / "cache.toml"
+    config.write_text(f'[[rule]]\npath = "/"\nrecheck = "{recheck}"\n')
+    return at.machine.towpath("cache", url, "--dir", at.directory, "--listen", at.address, "--config", config)
 
 
 def xcache(at: Location, xrootd: Program, settings: str, is_forwarding: bool = False) -> Program:
@@ -203,6 +206,8 @@ def blocks(size: str, prefetch: int) -> str:
 TOWPATH = CacheKind("towpath cache", "xrootd5", lambda at: towpath(at, "root"))
 TOWPATH_TOWPATH = CacheKind("towpath cache <- towpath", "towpath", lambda at: towpath(at, "root"))
 TOWPATH_HTTP = CacheKind("towpath cache (HTTP)", "nginx", lambda at: towpath(at, "http"))
+TOWPATH_HOUR = CacheKind("towpath cache (HTTP), rechecked after 1 h", "nginx", lambda at: towpath(at, "http", "1h"))
+"""As fresh as the HTTP caches here, which do not contact their origin for an hour."""
 XCACHE_DEFAULT = {version: xcache_kind(version, "") for version in ("5.5", "6.2")}
 XCACHE_SMALL = {
     (version, size): xcache_kind(version, f", blocks of {size[:-1]} KiB, no prefetching", blocks(size, 0)) for version in ("5.5", "6.2") for size in ("4k", "64k")
