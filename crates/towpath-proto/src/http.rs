@@ -1,5 +1,6 @@
 //! The parts of HTTP and WebDAV that a data server and its clients need in addition to hyper.
 //!
+//! - [`cache_control`]: the directives for caches.
 //! - [`challenge`]: the reason for rejecting a bearer token.
 //! - [`date`]: dates in headers, as Unix seconds.
 //! - [`condition`]: entity tags, and evaluation of conditional requests.
@@ -12,6 +13,7 @@
 //! All of it operates on values of header fields and on bytes of bodies. Requests, connections and policy are
 //! elsewhere.
 
+pub mod cache_control;
 pub mod challenge;
 pub mod condition;
 pub mod date;
