@@ -29,6 +29,7 @@ mod describe;
 mod digest;
 mod document;
 mod features;
+mod freshness;
 mod listing;
 mod namespace;
 mod parts;

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use towpath_proto::fault::{Exit, Retry};
 pub use towpath_proto::fault::{Fault, Kind};
 
-use crate::StorePath;
+use crate::{Freshness, StorePath};
 
 /// Result of a store call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -64,6 +64,7 @@ struct Inner {
     is_retryable: Option<bool>,
     /// Whether an option or an environment variable is invalid, not the request.
     concerns_setting: bool,
+    freshness: Option<Arc<Freshness>>,
 }
 
 /// Failed attempts of an operation.
@@ -88,6 +89,7 @@ impl Error {
             reason: None,
             is_retryable: None,
             concerns_setting: false,
+            freshness: None,
         }))
     }
 
@@ -156,6 +158,12 @@ impl Error {
         self.change(|inner| inner.is_retryable = Some(is_retryable))
     }
 
+    /// Sets how long the origin lets caches use this error in place of another request.
+    #[must_use]
+    pub fn with_freshness(self, freshness: Option<Freshness>) -> Self {
+        if freshness.is_none() { self } else { self.change(|inner| inner.freshness = freshness.map(Arc::new)) }
+    }
+
     /// Sets the party to blame.
     #[must_use]
     pub fn blamed_on(self, blame: Blame) -> Self {
@@ -217,6 +225,11 @@ impl Error {
     /// Returns the path of the failed call, if there is one.
     pub fn path(&self) -> Option<&StorePath> {
         self.0.path.as_ref()
+    }
+
+    /// Returns how long the origin lets caches use this error; `None` if it states nothing.
+    pub fn freshness(&self) -> Option<&Freshness> {
+        self.0.freshness.as_deref()
     }
 
     /// Returns whether the same request may succeed later.

@@ -9,6 +9,8 @@ use std::{
 
 use towpath_proto::checksum::{Algorithm, Digests, Hasher};
 
+use crate::Freshness;
+
 /// The kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {
@@ -219,6 +221,8 @@ pub struct Metadata {
     pub residency: Residency,
     /// Digests of this version that are known without reading the file.
     pub digests: Digests,
+    /// How long the origin lets caches use these metadata; `None` if it states nothing.
+    pub freshness: Option<Arc<Freshness>>,
 }
 
 impl Metadata {
@@ -237,6 +241,7 @@ impl Metadata {
             directory_id: None,
             residency: Residency::Online,
             digests: Digests::default(),
+            freshness: None,
         }
     }
 

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Digests, Extent};
 
-use crate::{Caller, Error, Fault, Metadata, Result, ResumeKey, Space, StorePath, VersionTag};
+use crate::{CacheDirectives, Caller, Error, Fault, Metadata, Result, ResumeKey, Space, StorePath, VersionTag};
 
 /// A tree of files and directories under a root.
 #[async_trait]
@@ -305,6 +305,8 @@ pub struct OpenOptions {
     /// listing with [`ListOptions::metadata`]). A remote store then does not request them again. The handle is pinned
     /// to the version that they describe; any other fails with `Changed`, at the latest when the file is read.
     pub known: Option<Metadata>,
+    /// Directives of the client to a cache. Ignored by stores without one.
+    pub cache: CacheDirectives,
 }
 
 impl OpenOptions {

@@ -1,5 +1,7 @@
 //! Metadata from responses: version, size, time and digests of a file.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, header};
 use towpath_proto::{
     checksum::{Algorithm, Digests, Hasher},
@@ -11,7 +13,9 @@ use towpath_proto::{
     },
     s3,
 };
-use towpath_store::{DirectoryId, FileKind, Metadata, VersionTag};
+use towpath_store::{DirectoryId, FileKind, Metadata, VersionTag, sys::clock};
+
+use super::freshness;
 
 /// Prefix of version tags that are not a server's entity tag: no request can be made conditional on them. Unlike in an
 /// entity tag, the format of the rest is known.
@@ -112,6 +116,7 @@ pub(super) fn of_headers(headers: &HeaderMap, size: u64) -> (Metadata, Option<Ve
     metadata.mtime_ns = modified_s.and_then(nanoseconds);
     metadata.version = version.as_ref().map(|version| version.tag.clone());
     metadata.digests = digests(headers);
+    metadata.freshness = freshness::of_headers(headers, clock::unix_s()).map(Arc::new);
     (metadata, version)
 }
 

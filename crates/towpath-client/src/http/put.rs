@@ -127,6 +127,8 @@ impl Put {
         }
         if answer.status.is_success() {
             let (mut metadata, _) = describe::of_headers(&answer.headers, size);
+            // It is about the response, not about the file.
+            metadata.freshness = None;
             // A digest in the header may be that of the response body.
             if answer.remaining_bytes() != Some(0) {
                 metadata.digests = Digests::new();

@@ -2,9 +2,9 @@
 
 use http::{HeaderMap, Method, StatusCode, header};
 use towpath_proto::{fault::FAULT_FIELD, http::challenge::BearerError, s3};
-use towpath_store::{Blame, Error, Fault};
+use towpath_store::{Blame, Error, Fault, sys::clock};
 
-use super::{response::HttpResponse, site::Credentials};
+use super::{freshness, response::HttpResponse, site::Credentials};
 use crate::{
     token::{NO_PASSWORD, NO_TOKEN, WithholdReason, are_credentials_useless},
     words::readable,
@@ -66,7 +66,10 @@ pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Cred
     if let Some(proxy) = forwarder {
         message = format!("{message} (from the server, or from {proxy})");
     }
-    let error = Error::new(fault, message).in_store(root).with_code(status.as_u16().into());
+    // Responses to other methods are not to be used again (RFC 9110 §9.2.3).
+    let may_be_cached = fault == Fault::NotFound && matches!(*method, Method::GET | Method::HEAD);
+    let freshness = freshness::of_headers(&headers, clock::unix_s()).filter(|_| may_be_cached);
+    let error = Error::new(fault, message).in_store(root).with_code(status.as_u16().into()).with_freshness(freshness);
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }
 }
 

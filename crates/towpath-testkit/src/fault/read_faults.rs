@@ -1,9 +1,9 @@
 //! Wrong metadata and content that a store returns to readers.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use towpath_proto::checksum::Digests;
-use towpath_store::{FileKind, Metadata, Residency, VersionTag};
+use towpath_store::{FileKind, Freshness, Metadata, Residency, VersionTag};
 
 /// The lies of a store to readers; none by default.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub struct ReadFaults {
     pub residency: Option<Residency>,
     /// Whether version tags are weak.
     pub has_weak_tags: bool,
+    /// The reported freshness of files.
+    pub freshness: Option<Freshness>,
 }
 
 /// When a store returns digests.
@@ -47,6 +49,7 @@ impl ReadFaults {
         if self.has_weak_tags {
             metadata.version = metadata.version.map(VersionTag::into_weak);
         }
+        metadata.freshness = self.freshness.clone().map(Arc::new).or(metadata.freshness);
         self.with_residency(metadata)
     }
 
