@@ -5,7 +5,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -21,7 +21,7 @@ use towpath_store::{
     },
 };
 
-use crate::index::CacheId;
+use crate::{index::CacheId, names};
 
 /// The file that identifies a cache directory.
 const IDENTITY: &str = "towpath-cache";
@@ -38,6 +38,8 @@ pub(crate) struct CacheDisk {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) pool: DiskPool,
     pub(crate) id: CacheId,
+    /// Names that were reported up to then do not count; in seconds since the Unix epoch.
+    pub(crate) names_since_s: AtomicI64,
     /// Until when nothing is stored.
     paused_until: Mutex<Option<Instant>>,
     failures: AtomicU64,
@@ -58,7 +60,8 @@ impl CacheDisk {
             None => write_identity(&*volume)?,
         };
         let pool = DiskPool::new(jobs);
-        Ok(Self { volume, pool, id, paused_until: Mutex::default(), failures: AtomicU64::new(0) })
+        let names_since_s = AtomicI64::new(names::read_since_s(&*volume)?);
+        Ok(Self { volume, pool, id, names_since_s, paused_until: Mutex::default(), failures: AtomicU64::new(0) })
     }
 
     fn paused_until(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {

@@ -21,6 +21,7 @@ use crate::{
     accounts::Account,
     entry::{Entry, ExtentLease},
     flights::{Flight, Outcome},
+    freshness::not_cached,
     origin::{Origin, fetch},
     origins::is_unreachable,
     read_ahead::ReadAhead,
@@ -95,7 +96,7 @@ impl OpenedFile {
     /// Requests the absent bytes of `ranges` from the origin, and returns the flights that this starts. Returns
     /// immediately.
     fn request(&self, ranges: &[Range<u64>]) -> Vec<Arc<Flight>> {
-        if !self.entry.disk().accepts_data() {
+        if !self.entry.disk().accepts_data() || self.source.is_absent() {
             return Vec::new();
         }
         let open = self.entry.start_flights(ranges);
@@ -148,6 +149,9 @@ impl OpenedFile {
     async fn await_flights(&self, range: &Range<u64>, is_last: bool) -> Result<bool> {
         if self.entry.covers(range) {
             return Ok(true);
+        }
+        if self.source.is_absent() {
+            return Err(not_cached());
         }
         // One that ends at once is no longer in flight, but its outcome counts.
         let mut flights = self.request(std::slice::from_ref(range));

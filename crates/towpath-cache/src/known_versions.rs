@@ -1,5 +1,6 @@
 //! The known versions of the paths used last, in memory: an open under a rule then needs no system call and no other
-//! thread. The files of [`KnownVersion`] have all of them, also after a restart.
+//! thread. The files of [`KnownVersion`] have all of them, also after a restart. That a path has none is remembered too:
+//! only this process changes the files.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +8,7 @@ use towpath_store::{Result, StorePath};
 
 use crate::{
     disk::CacheDisk,
-    names::{KnownVersion, NameKey, key_of},
+    names::{self, KnownVersion, NameKey, key_of},
     recent::RecentMap,
 };
 
@@ -20,7 +21,8 @@ pub(crate) struct KnownVersions(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    recent: RecentMap<NameKey, Arc<KnownVersion>>,
+    /// `None` is a path without a known version.
+    recent: RecentMap<NameKey, Option<Arc<KnownVersion>>>,
     /// Number of changes, so that what was read from the disk before a change is not added after it.
     changes: u64,
 }
@@ -36,8 +38,9 @@ impl KnownVersions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the known version of a path at an origin, if it is in memory.
-    pub(crate) fn get(&self, origin: &str, path: &StorePath) -> Option<Arc<KnownVersion>> {
+    /// Returns the known version of a path at an origin, or that there is none, if that is in memory.
+    #[expect(clippy::option_option, reason = "what is not in memory is not the same as what is not known")]
+    pub(crate) fn get(&self, origin: &str, path: &StorePath) -> Option<Option<Arc<KnownVersion>>> {
         let key = key_of(origin, path);
         let (found, retired) = self.state().recent.get(&key);
         drop(retired);
@@ -52,18 +55,16 @@ impl KnownVersions {
     pub(crate) fn read(&self, disk: &CacheDisk, origin: &str, path: &StorePath) -> Result<Option<Arc<KnownVersion>>> {
         let changes = self.state().changes;
         if let Some(known) = self.get(origin, path) {
-            return Ok(Some(known));
+            return Ok(known);
         }
         let known = KnownVersion::read(disk, origin, path)?.map(Arc::new);
-        if let Some(known) = &known {
-            let key = key_of(origin, path);
-            let mut state = self.state();
-            // A version that the origin reported meanwhile is newer.
-            if state.changes == changes {
-                let retired = state.recent.insert(key, Arc::clone(known));
-                drop(state);
-                drop(retired);
-            }
+        let key = key_of(origin, path);
+        let mut state = self.state();
+        // A version that the origin reported meanwhile is newer.
+        if state.changes == changes {
+            let retired = state.recent.insert(key, known.clone());
+            drop(state);
+            drop(retired);
         }
         Ok(known)
     }
@@ -73,7 +74,7 @@ impl KnownVersions {
         let key = key_of(&known.version.origin, &known.version.path);
         let mut state = self.state();
         state.changes += 1;
-        let retired = state.recent.insert(key, Arc::new(known));
+        let retired = state.recent.insert(key, Some(Arc::new(known)));
         drop(state);
         drop(retired);
     }
@@ -98,6 +99,20 @@ impl KnownVersions {
         drop(state);
         drop(removed);
     }
+
+    /// Forgets all paths. May wait for the disk.
+    ///
+    /// # Errors
+    /// Errors of the disk; the names are then forgotten until a restart.
+    pub(crate) fn forget_all(&self, disk: &CacheDisk) -> Result<()> {
+        let outcome = names::forget_all(disk);
+        let mut state = self.state();
+        state.changes += 1;
+        let retired = std::mem::replace(&mut state.recent, RecentMap::new(MAX_VERSIONS));
+        drop(state);
+        drop(retired);
+        outcome
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +126,7 @@ mod tests {
 
     fn known(path: &StorePath, size: u64) -> KnownVersion {
         let version = Version { origin: ORIGIN.into(), path: path.clone(), size, mtime_ns: Some(7), tag: None };
-        KnownVersion { version, asked_s: 1000 }
+        KnownVersion { version, asked_s: 1000, freshness: towpath_store::Freshness::new("", 1000) }
     }
 
     #[test]
@@ -121,18 +136,21 @@ mod tests {
         let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
         assert_eq!(names.get(ORIGIN, &path), None);
         assert_eq!(names.read(&disk, ORIGIN, &path).unwrap(), None);
+        assert_eq!(names.get(ORIGIN, &path), Some(None), "that there is none is in memory too");
         names.write(&disk, known(&path, 5)).unwrap();
-        assert_eq!(*names.get(ORIGIN, &path).unwrap(), known(&path, 5));
+        assert_eq!(names.get(ORIGIN, &path).unwrap().as_deref(), Some(&known(&path, 5)));
         assert_eq!(names.get("http://other", &path), None);
 
         let restarted = KnownVersions::default();
         assert_eq!(restarted.get(ORIGIN, &path), None);
         assert_eq!(*restarted.read(&disk, ORIGIN, &path).unwrap().unwrap(), known(&path, 5));
-        assert_eq!(*restarted.get(ORIGIN, &path).unwrap(), known(&path, 5));
+        assert_eq!(restarted.get(ORIGIN, &path).unwrap().as_deref(), Some(&known(&path, 5)));
 
         restarted.forget(&disk, ORIGIN, &path);
         assert_eq!(restarted.get(ORIGIN, &path), None);
         assert_eq!(restarted.read(&disk, ORIGIN, &path).unwrap(), None);
+        names.forget_all(&disk).unwrap();
+        assert_eq!(names.get(ORIGIN, &path), None);
     }
 
     #[test]
@@ -144,6 +162,6 @@ mod tests {
         // As if the disk had refused to store it.
         names.insert(known(&path, 6));
         assert_eq!(names.read(&disk, ORIGIN, &path).unwrap().unwrap().version.size, 6);
-        assert_eq!(names.get(ORIGIN, &path).unwrap().version.size, 6);
+        assert_eq!(names.get(ORIGIN, &path).unwrap().unwrap().version.size, 6);
     }
 }

@@ -1,11 +1,13 @@
 //! The site cache: a store around a remote store, which keeps the bytes that were read on a local disk.
 //!
-//! [`Cache`] is a directory; [`CacheStore`] is an origin as seen through it, or several with the same tree. An entry is one version of a file, with
-//! a sparse data file and an index of the present bytes. RFC 0008 (`docs/rfcs/0008-site-cache.md`) explains the design.
+//! [`Cache`] is a directory; [`CacheStore`] is an origin as seen through it, or several with the same tree. An entry is
+//! one version of a file, with a sparse data file and an index of the present bytes. RFC 0008 (`docs/rfcs/0008-site-cache.md`) explains the design.
 //!
 //! A read: `store` opens the file at the origin and the entry of its version; `file` requests the absent bytes;
 //! `flights` has one request for all readers of the same bytes; `origin` fetches them; `entry` writes them to the disk
-//! and verifies data read from it; `extents` lists the present bytes, `index` is its form on the disk.
+//! and verifies data read from it; `extents` lists the present bytes, `index` is its form on the disk. `freshness`
+//! decides whether the versions of `names` and the paths of `missing` serve a request without the origin; `writes` keeps
+//! versions from before a write through the cache out of them.
 //!
 //! [`CacheNamespace`] is what a server shows: such a store, and storages that clients name in the path.
 //!
@@ -20,9 +22,11 @@ mod entry;
 mod extents;
 mod file;
 mod flights;
+mod freshness;
 mod index;
 mod inventory;
 mod known_versions;
+mod missing;
 mod names;
 mod namespace;
 mod origin;
@@ -34,6 +38,8 @@ mod rules;
 mod source;
 mod store;
 mod version;
+mod writes;
+mod written_file;
 
 pub use accounts::AccessRecord;
 pub use cache::{
@@ -44,5 +50,5 @@ pub use namespace::{CacheNamespace, Forwarder, Selection};
 pub use origin::{Credential, OriginOptions};
 pub use origins::TreeOptions;
 pub use pins::Pin;
-pub use rules::{Recheck, Rules};
+pub use rules::{Recheck, Rule, Rules};
 pub use store::{CacheStore, OriginStatistics, entry_files};

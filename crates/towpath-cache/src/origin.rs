@@ -100,6 +100,10 @@ pub(crate) struct OriginCounters {
     pub(crate) failures: AtomicU64,
     /// Stored bytes that were damaged, and fetched again.
     pub(crate) damaged_bytes: AtomicU64,
+    /// Opens and queries that were answered with a stale version because the origin failed.
+    pub(crate) stale: AtomicU64,
+    /// Opens and queries of paths that were known to be missing.
+    pub(crate) missing: AtomicU64,
 }
 
 impl OriginCounters {
@@ -113,6 +117,8 @@ impl OriginCounters {
             requests: self.requests.load(Relaxed),
             failures: self.failures.load(Relaxed),
             damaged_bytes: self.damaged_bytes.load(Relaxed),
+            stale: self.stale.load(Relaxed),
+            missing: self.missing.load(Relaxed),
         }
     }
 }

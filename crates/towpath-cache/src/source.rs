@@ -14,6 +14,7 @@ use towpath_store::{
 
 use crate::{
     cache::Cache,
+    freshness::not_cached,
     origin::{OpenedFile, Origin},
     origins::{Origins, is_unreachable},
     version::{SameContent, Version},
@@ -34,6 +35,8 @@ pub(crate) struct Opening {
     pub(crate) version: Version,
     /// Which files of other origins have its content.
     pub(crate) same_content: SameContent,
+    /// Whether the reader forbids contacting an origin.
+    pub(crate) is_forbidden: bool,
 }
 
 /// A file at an origin, pinned to one version.
@@ -98,6 +101,11 @@ impl Source {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the file is never opened, because the reader forbids contacting an origin.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.opening.is_forbidden && self.state().file.is_none()
+    }
+
     /// Returns the origins of the file.
     pub(crate) fn origins(&self) -> &Origins {
         &self.opening.origins
@@ -121,6 +129,9 @@ impl Source {
     pub(crate) async fn file(&self) -> Result<Arc<OpenFile>> {
         if let Some(file) = &self.state().file {
             return Ok(Arc::clone(file));
+        }
+        if self.opening.is_forbidden {
+            return Err(not_cached());
         }
         let _one = self.one_open.lock().await;
         {

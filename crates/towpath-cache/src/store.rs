@@ -8,20 +8,25 @@ use futures::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::Notify;
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{
-    Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing, Metadata, OpenOptions,
-    Overwrite, READ_BYTES, ReadHandle, Residency, Result, Space, Store, StorePath, WriteHandle, is_settled, sys::clock,
+    CacheDirectives, Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing,
+    Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Residency, Result, Reuse, Space, Store, StorePath,
+    WriteHandle, is_settled, sys::clock,
 };
 
 use crate::{
     accounts::Account,
     cache::Cache,
     file::CachedFile,
+    freshness::not_cached,
+    missing::MissingPaths,
     names::KnownVersion,
     origin::{Credential, OpenedFile, Origin},
     origins::Origins,
     rules::{Recheck, Rules},
     source::{OpenFile, Opening, Source},
     version::{SameContent, Version},
+    writes::{Write, Writes},
+    written_file::WrittenFile,
 };
 
 /// Maximum size of a file that is cached in bytes: 256 TiB. A larger one is probably an error of the origin.
@@ -44,6 +49,10 @@ pub struct OriginStatistics {
     pub failures: u64,
     /// Stored bytes that were damaged, and are fetched again.
     pub damaged_bytes: u64,
+    /// Opens and queries that were answered with a stale version because the origin failed.
+    pub stale: u64,
+    /// Opens and queries of paths that were known to be missing.
+    pub missing: u64,
 }
 
 impl OriginStatistics {
@@ -56,15 +65,28 @@ impl OriginStatistics {
         self.requests += more.requests;
         self.failures += more.failures;
         self.damaged_bytes += more.damaged_bytes;
+        self.stale += more.stale;
+        self.missing += more.missing;
     }
+}
+
+/// Calls a method of the first origin's store with its paths and identity.
+macro_rules! forward {
+    ($self:ident, $caller:ident, $method:ident, $path:ident $(to $to:ident)? $(, $argument:expr)*) => {{
+        let origin = $self.origins.primary();
+        let (path, identity) = (origin.path($path)?, origin.identity($caller));
+        origin.call(None, origin.store.$method(&identity, &path $(, &origin.path($to)?)? $(, $argument)*)).await
+    }};
 }
 
 /// The tree of an origin, or of several with the same tree, as seen through a cache. Reads of file contents go through
 /// the cache; everything else is passed to the origin, including writes. Writes go to the first origin only.
 pub struct CacheStore {
-    cache: Cache,
-    origins: Arc<Origins>,
-    rules: Rules,
+    pub(crate) cache: Cache,
+    pub(crate) origins: Arc<Origins>,
+    pub(crate) rules: Rules,
+    pub(crate) missing: MissingPaths,
+    pub(crate) writes: Arc<Writes>,
 }
 
 impl fmt::Debug for CacheStore {
@@ -75,7 +97,8 @@ impl fmt::Debug for CacheStore {
 
 impl CacheStore {
     pub(crate) fn new(cache: Cache, origins: Origins, rules: Rules) -> Self {
-        Self { cache, origins: Arc::new(origins), rules }
+        let (missing, writes) = Default::default();
+        Self { cache, origins: Arc::new(origins), rules, missing, writes }
     }
 
     /// Returns the names of the origins, each with the path there of a path of the cache.
@@ -106,7 +129,7 @@ impl CacheStore {
     /// the origin knows the rights.
     fn recheck(&self, path: &StorePath) -> Recheck {
         match self.origins.primary().credential {
-            Credential::Own => self.rules.of(path),
+            Credential::Own => self.rules.of(path).recheck,
             Credential::Caller => Recheck::Always,
         }
     }
@@ -122,14 +145,18 @@ impl CacheStore {
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
 
-    /// Returns what is known of a path of the cache at each origin, if it is in memory for all of them.
+    /// Returns what is known of a path of the cache at each origin, if that is in memory for all of them.
     fn known_in_memory(&self, path: &StorePath) -> Option<Vec<Arc<KnownVersion>>> {
         let origins = self.origins.all().iter();
-        origins.map(|origin| self.cache.names().get(&origin.name, &origin.path(path).ok()?)).collect()
+        let known = origins.map(|origin| self.cache.names().get(&origin.name, &origin.path(path).ok()?));
+        Some(known.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// Returns what is known of a path of the cache at each origin. May wait for the disk.
-    async fn known_versions(&self, path: &StorePath) -> Vec<Arc<KnownVersion>> {
+    pub(crate) async fn known_versions(&self, path: &StorePath) -> Vec<Arc<KnownVersion>> {
+        if let Some(known) = self.known_in_memory(path) {
+            return known;
+        }
         let (cache, origins, path) = (self.cache.clone(), Arc::clone(&self.origins), path.clone());
         let read = move || {
             let origins = origins.all().iter();
@@ -142,17 +169,54 @@ impl CacheStore {
         })
     }
 
-    /// Returns the known version of a path of the cache, if a rule permits using it without a query.
-    async fn fresh_version(&self, path: &StorePath, recheck: Recheck) -> Option<Version> {
-        if recheck == Recheck::Always {
-            return None;
+    /// Begins a write to paths of the cache, and forgets their versions.
+    async fn begin_write(&self, paths: &[&StorePath]) -> Write {
+        let write = self.writes.begin(Some(paths));
+        self.missing.remove(write.keys.as_deref().unwrap_or_default());
+        for path in paths {
+            self.forget_names(path).await;
         }
-        let is_fresh = |known: &Arc<KnownVersion>| !recheck.is_due(known.asked_s, clock::unix_s());
-        let known = match self.known_in_memory(path) {
-            Some(known) => known,
-            None => self.known_versions(path).await,
-        };
-        known.into_iter().find(is_fresh).map(|known| known.version.clone())
+        write
+    }
+
+    /// Begins a write to a directory of the cache, and forgets the versions of all paths: the cache cannot find those
+    /// below the directory.
+    async fn begin_tree_write(&self) -> Write {
+        let write = self.writes.begin(None);
+        self.missing.clear();
+        let cache = self.cache.clone();
+        if let Err(error) = self.cache.disk().pool.run(move || cache.names().forget_all(cache.disk())).await {
+            self.cache.disk().record_failure(&error);
+        }
+        write
+    }
+
+    /// Begins a rename or a copy of a file or of a directory, whichever `from` is.
+    async fn begin_transfer(&self, caller: &Caller, from: &StorePath, to: &StorePath) -> Write {
+        match async { forward!(self, caller, stat, from) }.await {
+            Ok(found) if !found.is_directory() => self.begin_write(&[from, to]).await,
+            _ => self.begin_tree_write().await,
+        }
+    }
+
+    /// Opens the entry of a known version. The file at the origin is opened when absent bytes are read.
+    async fn cached_lazily(
+        &self,
+        caller: &Caller,
+        path: &StorePath,
+        known: &KnownVersion,
+        reuse: Reuse,
+        directives: CacheDirectives,
+    ) -> Option<Arc<dyn ReadHandle>> {
+        let opening = self.opening(caller, path, &known.version);
+        let opening = Opening { is_forbidden: directives.only_if_cached, ..opening };
+        self.cached(known.version.clone(), Source::new(opening, None), known.metadata(reuse)).await
+    }
+
+    /// Returns the metadata of a file with the share of it that is in the cache.
+    fn with_residency(&self, version: &Version, metadata: Metadata) -> Metadata {
+        let residency = Residency::of_cached(self.cache.present_bytes(version), metadata.size);
+        Metadata { residency, ..metadata }
     }
 
     /// Returns the version of the entry for a file that an origin reported as `found`: of several origins, that with the
@@ -167,33 +231,17 @@ impl CacheStore {
         same.chain([found.clone()]).max_by_key(|version| self.cache.present_bytes(version)).unwrap_or(found)
     }
 
-    /// Stores the version that the origin reported just now, if a later open may use it.
-    async fn remember(&self, version: &Version, recheck: Recheck) {
-        let is_needed = recheck != Recheck::Always || self.origins.all().len() > 1;
-        if !is_needed {
-            return;
-        }
-        let known = KnownVersion { version: version.clone(), asked_s: clock::unix_s() };
-        if !self.cache.disk().accepts_data() {
-            return self.cache.names().insert(known);
-        }
-        let cache = self.cache.clone();
-        if let Err(error) = self.cache.disk().pool.run(move || cache.names().write(cache.disk(), known)).await {
-            self.cache.disk().record_failure(&error);
-        }
-    }
-
-    /// Returns the source of an entry for a caller.
-    fn source(&self, caller: &Caller, path: &StorePath, version: &Version, file: Option<OpenFile>) -> Source {
-        let opening = Opening {
+    /// Returns how to open the file of an entry for a caller.
+    fn opening(&self, caller: &Caller, path: &StorePath, version: &Version) -> Opening {
+        Opening {
             cache: self.cache.clone(),
             origins: Arc::clone(&self.origins),
             caller: caller.clone(),
             path: path.clone(),
             version: version.clone(),
             same_content: SameContent::under(self.recheck(path)),
-        };
-        Source::new(opening, file)
+            is_forbidden: false,
+        }
     }
 
     /// Returns the digest of a file, computed by reading it through the cache.
@@ -259,15 +307,6 @@ fn is_recent(metadata: &Metadata, requested_ns: i64) -> bool {
     metadata.mtime_ns.filter(is_of_seconds).is_some_and(|mtime_ns| !is_settled(mtime_ns, requested_ns))
 }
 
-/// Calls a method of the first origin's store with its paths and identity.
-macro_rules! forward {
-    ($self:ident, $caller:ident, $method:ident, $path:ident $(to $to:ident)? $(, $argument:expr)*) => {{
-        let origin = $self.origins.primary();
-        let (path, identity) = (origin.path($path)?, origin.identity($caller));
-        origin.call(None, origin.store.$method(&identity, &path $(, &origin.path($to)?)? $(, $argument)*)).await
-    }};
-}
-
 #[async_trait]
 impl Store for CacheStore {
     fn capabilities(&self) -> Capabilities {
@@ -275,20 +314,26 @@ impl Store for CacheStore {
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-        if let Some(version) = self.fresh_version(path, self.recheck(path)).await {
-            let residency = Residency::of_cached(self.cache.present_bytes(&version), version.size);
-            return Ok(Metadata { residency, ..version.metadata() });
+        let lookup = self.look_up(path, CacheDirectives::default()).await?;
+        if let Some(known) = lookup.usable() {
+            return Ok(self.with_residency(&known.version, known.metadata(Reuse::Cache)));
         }
         let stat = self.origins.call(|origin| {
             async move { origin.store.stat(&origin.identity(caller), &origin.path(path)?).await }.boxed()
         });
-        let (origin, metadata) = stat.await?;
+        let (origin, metadata) = match self.or_stale(&lookup, stat).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(stale)) => return Ok(self.with_residency(&stale.version, stale.metadata(Reuse::Error))),
+            Err(error) => {
+                self.remember_missing(&lookup, path, &error).await;
+                return Err(error);
+            }
+        };
         let version = Version::of(&origin.name, &origin.path(path)?, &metadata);
         Ok(match version.filter(|_| !metadata.residency.is_offline() && metadata.kind == FileKind::File) {
             Some(version) => {
                 let version = self.entry_version(path, version, self.recheck(path)).await;
-                let present_bytes = self.cache.present_bytes(&version);
-                Metadata { residency: Residency::of_cached(present_bytes, metadata.size), ..metadata }
+                self.with_residency(&version, metadata)
             }
             None => metadata,
         })
@@ -300,64 +345,104 @@ impl Store for CacheStore {
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        let recheck = self.recheck(path);
+        let lookup = self.look_up(path, options.cache).await?;
         if options.version.is_none()
-            && let Some(version) = self.fresh_version(path, recheck).await
+            && let Some(known) = lookup.usable()
+            && let Some(file) = self.cached_lazily(caller, path, known, Reuse::Cache, options.cache).await
         {
-            let source = self.source(caller, path, &version, None);
-            if let Some(file) = self.cached(version.clone(), source, version.metadata()).await {
-                return Ok(file);
-            }
+            return Ok(file);
+        }
+        if options.cache.only_if_cached {
+            return Err(not_cached().at(path));
         }
         let requested_ns = clock::unix_ns();
+        let is_versioned = options.version.is_some();
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let opened = self.origins.call(|origin| origin.open(caller, path, options.clone()).boxed());
-        let (origin, OpenedFile { handle, metadata }) = opened.await?;
-        let Some(metadata) = metadata else { return Ok(handle) };
+        let request = self.origins.call(|origin| origin.open(caller, path, options.clone()).boxed());
+        let outcome = if is_versioned { request.await.map(Ok) } else { self.or_stale(&lookup, request).await };
+        let (origin, OpenedFile { handle, metadata }) = match outcome {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(stale)) => {
+                let file = self.cached_lazily(caller, path, &stale, Reuse::Error, lookup.directives()).await;
+                return file.ok_or_else(|| Error::new(Fault::Unavailable, "the origin and the disk failed").at(path));
+            }
+            Err(error) => {
+                self.remember_missing(&lookup, path, &error).await;
+                return Err(error);
+            }
+        };
+        let Some(metadata) = metadata.map(|metadata| lookup.date_back(metadata)) else { return Ok(handle) };
         let found = Self::version(origin, &origin.path(path)?, &metadata, requested_ns);
+        let found = found.filter(|_| lookup.may_store(&metadata));
+        self.remember(&lookup, path, found.as_ref(), &metadata).await;
         let Some(found) = found else { return Ok(handle) };
-        self.remember(&found, recheck).await;
-        let version = self.entry_version(path, found, recheck).await;
+        let version = self.entry_version(path, found, self.recheck(path)).await;
         let file = OpenFile::new(origin, Arc::clone(&handle), &metadata);
-        let source = self.source(caller, path, &version, Some(file));
+        let source = Source::new(self.opening(caller, path, &version), Some(file));
         Ok(self.cached(version, source, metadata).await.unwrap_or(handle))
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {
-        forward!(self, caller, create, path, options)
+        let write = self.begin_write(&[path]).await;
+        match async { forward!(self, caller, create, path, options) }.await {
+            Ok(file) => Ok(Arc::new(WrittenFile::new(file, write))),
+            error => write.end(error),
+        }
     }
 
     async fn update(&self, caller: &Caller, path: &StorePath) -> Result<Arc<dyn WriteHandle>> {
-        forward!(self, caller, update, path)
+        let write = self.begin_write(&[path]).await;
+        match async { forward!(self, caller, update, path) }.await {
+            Ok(file) => Ok(Arc::new(WrittenFile::new(file, write))),
+            error => write.end(error),
+        }
     }
 
     async fn make_directory(&self, caller: &Caller, path: &StorePath, parents: bool, mode: Option<u32>) -> Result<()> {
-        forward!(self, caller, make_directory, path, parents, mode)
+        let write = self.begin_write(&[path]).await;
+        let outcome = async { forward!(self, caller, make_directory, path, parents, mode) }.await;
+        write.end(outcome)
     }
 
     async fn remove_file(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        forward!(self, caller, remove_file, path)
+        let write = self.begin_write(&[path]).await;
+        let outcome = async { forward!(self, caller, remove_file, path) }.await;
+        write.end(outcome)
     }
 
     async fn remove_directory(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        forward!(self, caller, remove_directory, path)
+        let write = self.begin_write(&[path]).await;
+        let outcome = async { forward!(self, caller, remove_directory, path) }.await;
+        write.end(outcome)
     }
 
     async fn remove_tree(&self, caller: &Caller, path: &StorePath) -> Result<()> {
-        forward!(self, caller, remove_tree, path)
+        // Where a tree is removed entry by entry, this only fails.
+        let write = match self.capabilities().remove_tree {
+            true => self.begin_tree_write().await,
+            false => self.begin_write(&[path]).await,
+        };
+        let outcome = async { forward!(self, caller, remove_tree, path) }.await;
+        write.end(outcome)
     }
 
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        forward!(self, caller, rename, from to to, overwrite)
+        let write = self.begin_transfer(caller, from, to).await;
+        let outcome = async { forward!(self, caller, rename, from to to, overwrite) }.await;
+        write.end(outcome)
     }
 
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        forward!(self, caller, copy, from to to, overwrite)
+        let write = self.begin_transfer(caller, from, to).await;
+        let outcome = async { forward!(self, caller, copy, from to to, overwrite) }.await;
+        write.end(outcome)
     }
 
     async fn change(&self, caller: &Caller, path: &StorePath, changes: Changes) -> Result<()> {
-        forward!(self, caller, change, path, changes)
+        let write = self.begin_write(&[path]).await;
+        let outcome = async { forward!(self, caller, change, path, changes) }.await;
+        write.end(outcome)
     }
 
     async fn digest(

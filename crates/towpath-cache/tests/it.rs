@@ -13,6 +13,8 @@ mod failover;
 mod fetching;
 #[path = "it/forwarding.rs"]
 mod forwarding;
+#[path = "it/freshness.rs"]
+mod freshness;
 #[path = "it/model.rs"]
 mod model;
 #[path = "it/origin.rs"]

@@ -1,0 +1,129 @@
+//! Paths that do not exist at the origin, remembered for a time, so that clients that look for them again and again do
+//! not reach the origin. Only in memory.
+
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use towpath_proto::checksum::{Algorithm, Hasher};
+use towpath_store::{
+    StorePath,
+    sys::clock::{self, Instant},
+};
+
+/// Number of paths in a generation. With two of them at most 100,000 paths are remembered, in about 5 MB.
+const GENERATION: usize = 50_000;
+/// Maximum time that a path is remembered. An origin may state a year by mistake, which users of the cache could not
+/// correct.
+const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The first half of the SHA-256 of a path: its size does not depend on the path, and no two paths with the same key can
+/// be found.
+pub(crate) type PathKey = [u8; 16];
+
+/// Returns the key of a path.
+pub(crate) fn path_key(path: &StorePath) -> PathKey {
+    let digest = Hasher::digest_of(Algorithm::Sha256, path.as_bytes());
+    *digest.bytes().first_chunk().expect("a SHA-256 has 32 bytes")
+}
+
+/// Returns the keys of a path and of all directories above it.
+pub(crate) fn path_keys(path: &StorePath) -> Vec<PathKey> {
+    std::iter::successors(Some(path.clone()), StorePath::parent).map(|path| path_key(&path)).collect()
+}
+
+/// The missing paths, with the ends of their times. When a generation is full, it becomes the old one, and the old one is
+/// forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct MissingPaths(Mutex<Generations>);
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashMap<PathKey, Instant>,
+    old: HashMap<PathKey, Instant>,
+}
+
+impl MissingPaths {
+    fn generations(&self) -> MutexGuard<'_, Generations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a path is known to be missing.
+    pub(crate) fn contains(&self, path: &StorePath) -> bool {
+        let generations = self.generations();
+        if generations.young.is_empty() && generations.old.is_empty() {
+            return false;
+        }
+        let key = path_key(path);
+        let until = generations.young.get(&key).or_else(|| generations.old.get(&key));
+        until.is_some_and(|until| *until > clock::now())
+    }
+
+    /// Remembers that a path is missing, for `time` from now on.
+    pub(crate) fn insert(&self, path: &StorePath, time: Duration) {
+        let key = path_key(path);
+        let mut generations = self.generations();
+        if generations.young.len() >= GENERATION && !generations.young.contains_key(&key) {
+            generations.old = mem::take(&mut generations.young);
+        }
+        generations.young.insert(key, clock::now() + time.min(MAX_TIME));
+    }
+
+    /// Forgets paths.
+    pub(crate) fn remove(&self, keys: &[PathKey]) {
+        let mut generations = self.generations();
+        for key in keys {
+            generations.young.remove(key);
+            generations.old.remove(key);
+        }
+    }
+
+    /// Forgets all paths.
+    pub(crate) fn clear(&self) {
+        *self.generations() = Generations::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> StorePath {
+        StorePath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_is_missing_for_its_time_and_until_it_is_written() {
+        let missing = MissingPaths::default();
+        for text in ["/a", "/a/b", "/a/b/c", "/x"] {
+            missing.insert(&path(text), Duration::from_secs(10));
+        }
+        missing.remove(&path_keys(&path("/a/b")));
+        for (text, expected) in [("/a", false), ("/a/b", false), ("/a/b/c", true), ("/x", true), ("/y", false)] {
+            assert_eq!(missing.contains(&path(text)), expected, "{text}");
+        }
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(!missing.contains(&path("/x")));
+        missing.insert(&path("/x"), Duration::MAX);
+        tokio::time::advance(MAX_TIME - Duration::from_secs(1)).await;
+        assert!(missing.contains(&path("/x")));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!missing.contains(&path("/x")));
+    }
+
+    #[test]
+    fn the_number_of_paths_is_bounded_and_the_latest_stay() {
+        let missing = MissingPaths::default();
+        for index in 0..3 * GENERATION {
+            missing.insert(&path(&format!("/{index}")), Duration::from_secs(60));
+        }
+        let generations = missing.generations();
+        assert_eq!((generations.young.len(), generations.old.len()), (GENERATION, GENERATION));
+        drop(generations);
+        assert!(missing.contains(&path(&format!("/{}", 3 * GENERATION - 1))));
+        assert!(missing.contains(&path(&format!("/{GENERATION}"))) && !missing.contains(&path("/0")));
+    }
+}
