@@ -15,6 +15,7 @@
 mod additional_routes;
 mod application;
 mod body;
+mod cache_fields;
 mod connection_io;
 mod connection_state;
 mod copying;

@@ -13,7 +13,7 @@ use towpath_store::{Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, s
 
 use super::{
     body::Content,
-    digests,
+    cache_fields, digests,
     exchange::{Exchange, too_many_files},
     file_body::{self, FileBody, READ_BYTES, Segment, read_all},
     listing_page, media_type, namespace,
@@ -55,7 +55,8 @@ async fn head_without_read(exchange: &Exchange) -> Result<Response<Content>, Ref
 async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Metadata), Error> {
     let pins = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_RANGE, HeaderName::from_static(PIN_FIELD)];
     let follows = !pins.iter().any(|field| exchange.headers.contains_key(field));
-    let options = OpenOptions { follows, ..OpenOptions::default() };
+    let cache = cache_fields::directives(&exchange.headers);
+    let options = OpenOptions { follows, cache, ..OpenOptions::default() };
     let handle = exchange.store().open(exchange.caller(), exchange.path(), options).await?;
     let metadata = handle.metadata().await?;
     Ok((handle, metadata))
@@ -112,6 +113,7 @@ async fn file(
     let digest = digests::wanted(exchange, metadata).await;
     let headers = response.headers_mut();
     respond::insert_validators(headers, &validators);
+    cache_fields::insert(headers, metadata, sys::clock::unix_s());
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.extend(digest);
     Ok(response)
@@ -196,6 +198,10 @@ async fn body(
     if exchange.verb == Verb::Head {
         // Only the length is sent; a cache must not fetch the content.
         return Ok(Content::Stream(stream::empty().boxed(), Some(length)));
+    }
+    if cache_fields::directives(&exchange.headers).only_if_cached {
+        // Fails with 504 as long as the status is not sent.
+        file_body::ready(&*handle, &segments).await?;
     }
     if !lease.is_of_reserve() {
         let body = FileBody::new(handle, lease, exchange.claim(), exchange.version, segments);
