@@ -130,6 +130,8 @@ fn print(action: &CacheAction, answer: &Value) -> Result<(), Failure> {
                 )?;
                 writeln!(out, "  bypassed {}", bytes(origin, "bypass_bytes"))?;
                 writeln!(out, "  damaged  {}", bytes(origin, "damaged_bytes"))?;
+                let (stale, missing) = (number(origin, "stale"), number(origin, "missing"));
+                writeln!(out, "  without the origin: {stale} opens of stale and {missing} of missing files")?;
             }
             writeln!(out, "{} failures of the disk", number(answer, "disk_failures"))?;
         }

@@ -41,7 +41,7 @@ impl Collector for CacheMetrics {
         failures.inc_by(cache.disk_failures);
         registry.register("cache_disk_failures", "Failed calls on the disk of the cache", failures);
         let bytes = Family::<BytesLabels, Counter>::default();
-        let [requests, origin_failures] = [(); 2].map(|()| Family::<OriginLabel, Counter>::default());
+        let [requests, origin_failures, stale, missing] = [(); 4].map(|()| Family::<OriginLabel, Counter>::default());
         for (name, statistics) in origins {
             for (kind, count) in [
                 ("served", statistics.served_bytes),
@@ -55,6 +55,8 @@ impl Collector for CacheMetrics {
             let label = OriginLabel { origin: name.to_string() };
             requests.get_or_create(&label).inc_by(statistics.requests);
             origin_failures.get_or_create(&label).inc_by(statistics.failures);
+            stale.get_or_create(&label).inc_by(statistics.stale);
+            missing.get_or_create(&label).inc_by(statistics.missing);
         }
         registry.register_with_unit(
             "cache_content",
@@ -64,5 +66,11 @@ impl Collector for CacheMetrics {
         );
         registry.register("cache_origin_requests", "Requests to the origin for data", requests);
         registry.register("cache_origin_failures", "Failed requests to the origin for data", origin_failures);
+        registry.register(
+            "cache_stale",
+            "Opens and queries answered with a stale version, as the origin failed",
+            stale,
+        );
+        registry.register("cache_missing", "Opens and queries of files known to be missing", missing);
     }
 }

@@ -129,6 +129,8 @@ impl CacheRoutes {
                 "requests": origin.requests,
                 "failures": origin.failures,
                 "damaged_bytes": origin.damaged_bytes,
+                "stale": origin.stale,
+                "missing": origin.missing,
             })).collect::<Vec<_>>(),
         })
     }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use towpath_cache::{CacheOptions, Recheck, Rules};
+use towpath_cache::{CacheOptions, Recheck, Rule, Rules};
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, DEFAULT_PORT, HttpConfig, Limits, MetricsConfig, TlsConfig, listen},
@@ -42,7 +42,7 @@ pub(crate) struct CacheConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// How often the cache checks the version of a file at the origin, by path. The rule of the longest path counts;
-    /// the default is a check at each open.
+    /// by default the origin decides.
     pub rule: Vec<RuleConfig>,
     /// Maximum number of bytes in flight from the origin. It bounds memory, and limits the throughput to this many bytes
     /// per round trip.
@@ -152,9 +152,24 @@ impl Default for SpaceConfig {
 pub(crate) struct RuleConfig {
     /// The path; the rule covers everything below it.
     pub path: String,
-    /// `always`: a check at each open. `never`: files do not change. A duration, such as `1h`: a check at the first open
-    /// after this time. With `credential = "caller"` each open is a check.
+    /// `origin`: a check after the time that the origin states (`Cache-Control`, `Expires`), and at each open if it
+    /// states none. `always`: a check at each open. `never`: files do not change. A duration, such as `1h`: a check at
+    /// the first open after this time. The last two also store what the origin marks `no-store` or `private`. With
+    /// `credential = "caller"` each open is a check.
+    #[serde(default = "default_recheck")]
     pub recheck: String,
+    /// Time after its freshness during which a known version is served if the origin fails, unless the origin forbids it
+    /// (`must-revalidate`). By default the origin decides (`stale-if-error`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale_if_error: Option<HumanDuration>,
+    /// Time during which a missing file is not looked for at the origin again. By default the origin decides, unless each
+    /// open is a check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<HumanDuration>,
+}
+
+fn default_recheck() -> String {
+    Recheck::default().to_string()
 }
 
 impl Default for CacheConfig {
@@ -188,7 +203,7 @@ impl Default for CacheConfig {
 
 impl Default for RuleConfig {
     fn default() -> Self {
-        Self { path: "/".into(), recheck: Recheck::default().to_string() }
+        Self { path: "/".into(), recheck: default_recheck(), stale_if_error: None, missing: None }
     }
 }
 
@@ -233,10 +248,12 @@ impl CacheConfig {
     /// # Errors
     /// A path or a word is invalid.
     pub(crate) fn rules(&self) -> Result<Rules, Failure> {
-        let rules = self.rule.iter().map(|RuleConfig { path, recheck }| {
+        let rules = self.rule.iter().map(|RuleConfig { path, recheck, stale_if_error, missing }| {
             let invalid = |problem: String| Failure::Usage(format!("rule for {path}: {problem}"));
             let prefix = StorePath::parse(path.as_bytes()).map_err(|error| invalid(error.to_string()))?;
-            Ok((prefix, recheck.parse::<Recheck>().map_err(invalid)?))
+            let recheck = recheck.parse::<Recheck>().map_err(invalid)?;
+            let [stale_if_error, missing] = [stale_if_error, missing].map(|time| time.map(|time| time.0));
+            Ok((prefix, Rule { recheck, stale_if_error, missing }))
         });
         Ok(Rules::new(rules.collect::<Result<_, Failure>>()?))
     }
