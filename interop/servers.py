@@ -265,18 +265,20 @@ http {{
         autoindex on;
         dav_methods PUT DELETE MKCOL COPY MOVE;
         create_full_put_path on;
+        {locations}
     }}
 }}
 """
 
 
-def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None) -> Server:
-    """Starts nginx with its WebDAV module on `directory/export`."""
+def start_nginx(directory: Path, *, certificate: tuple[Path, Path] | None = None, locations: str = "") -> Server:
+    """Starts nginx with its WebDAV module on `directory/export`. `locations` are further directives of the server."""
     (directory / "export").mkdir(parents=True, exist_ok=True)
     hand_over(directory)
     port, log = free_port(), directory / "log"
     lines = f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};" if certificate else ""
-    text = NGINX.format(directory=directory, port=port, log=log, ssl=" ssl http2" if certificate else "", certificate=lines)
+    text = NGINX.format(directory=directory, port=port, log=log, ssl=" ssl http2" if certificate else "", certificate=lines,
+                        locations=locations)
     (directory / "nginx.conf").write_text(text)
     command = ["/usr/sbin/nginx", "-p", directory, "-e", log, "-c", directory / "nginx.conf"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
