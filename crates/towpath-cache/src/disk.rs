@@ -88,7 +88,13 @@ impl CacheDisk {
         self.paused_until().is_none_or(|until| until <= clock::now())
     }
 
-    /// Records that data could not be stored or read: nothing is stored for a while.
+    /// Records that bytes of one file could not be read. They count as damaged; other files are stored as before.
+    pub(crate) fn record_unreadable(&self, error: &Error) {
+        self.failures.fetch_add(1, Relaxed);
+        tracing::warn!(%error, "the disk of the cache cannot read a part of a file: it is fetched again");
+    }
+
+    /// Records that data could not be stored, or a file not opened: nothing is stored for a while.
     pub(crate) fn record_failure(&self, error: &Error) {
         self.failures.fetch_add(1, Relaxed);
         let was_paused = self.paused_until().replace(clock::now() + PAUSE).is_some();

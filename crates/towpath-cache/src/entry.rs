@@ -6,6 +6,8 @@
 //! | bytes are read | leased, verified unless that was done recently, read | – |
 //! | damage is found | removed from memory, then a record is written | the record of the damage matches no data |
 //!
+//! Bytes that the disk cannot read are damage, and an index that it cannot read counts as none.
+//!
 //! Nothing waits for the disk (`fsync`): a record that outlives its data is found by its checksum.
 
 use std::{
@@ -190,7 +192,12 @@ impl Entry {
         let data = volume.open_or_create(&data_name)?;
         let index = volume.open_or_create(&index_name)?;
         let mut state = State::default();
-        if !self.replay(&*index, &mut state)? {
+        let is_intact = self.replay(&*index, &mut state).unwrap_or_else(|error| {
+            self.disk.record_unreadable(&disk_error("reading an index of the cache", &error));
+            false
+        });
+        if !is_intact {
+            state = State::default();
             index.set_size(0)?;
             data.set_size(0)?;
             let header = self.codec.header(&self.version);
@@ -462,18 +469,25 @@ impl Entry {
             let end = run.last().map_or(start, |last| last.range().end);
             buffer.clear();
             let read = data.read_at(start, (end - start) as usize, &mut buffer);
-            read.map_err(|error| disk_error("reading from the cache", &error))?;
+            if let Err(error) = &read {
+                self.disk.record_unreadable(&disk_error("reading from the cache", error));
+            }
             for check in run {
-                damage.bytes += self.compare(check, start, &buffer);
+                damage.bytes += self.settle(
+                    check,
+                    match read {
+                        Ok(_) => damaged_in(check, start, &buffer),
+                        Err(_) => unreadable_in(check, &**data),
+                    },
+                );
             }
         }
         Ok(damage)
     }
 
-    /// Compares the intervals of a unit with `buffer`, the data from `start`. Returns the number of damaged bytes.
-    fn compare(&self, check: &UnitCheck, start: u64, buffer: &[u8]) -> u64 {
-        let damaged = check.intervals.iter().filter(|interval| !is_intact(interval, start, buffer));
-        let damaged: Vec<Interval> = damaged.copied().collect();
+    /// Records the outcome of a comparison: the unit is verified, or its `damaged` intervals become absent. Returns the
+    /// number of damaged bytes.
+    fn settle(&self, check: &UnitCheck, damaged: Vec<Interval>) -> u64 {
         let mut state = self.state();
         if damaged.is_empty() {
             state.extents.set_verified(check, clock::now());
@@ -634,6 +648,22 @@ fn is_intact(interval: &Interval, start: u64, buffer: &[u8]) -> bool {
 
 fn range_of(buffer: &ReadBuffer<'_>) -> Range<u64> {
     buffer.offset..buffer.offset.saturating_add(buffer.buffer.len() as u64)
+}
+
+/// Returns the intervals of a unit that do not match `buffer`, the data from `start`.
+fn damaged_in(check: &UnitCheck, start: u64, buffer: &[u8]) -> Vec<Interval> {
+    check.intervals.iter().filter(|interval| !is_intact(interval, start, buffer)).copied().collect()
+}
+
+/// Reads the intervals of a unit one by one, because reading them together has failed. Returns those that cannot be
+/// read, or do not match.
+fn unreadable_in(check: &UnitCheck, data: &dyn VolumeFile) -> Vec<Interval> {
+    let is_readable = |interval: &Interval| {
+        let mut bytes = Vec::new();
+        let read = data.read_at(interval.start, interval.length() as usize, &mut bytes);
+        read.is_ok() && is_intact(interval, interval.start, &bytes)
+    };
+    check.intervals.iter().filter(|interval| !is_readable(interval)).copied().collect()
 }
 
 /// Returns the date in seconds since the Unix epoch.

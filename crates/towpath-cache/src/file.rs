@@ -30,6 +30,8 @@ use crate::{
 
 /// How often a read fetches bytes that were damaged or evicted before it got them; then it reads from the origin.
 const ATTEMPTS: u32 = 3;
+/// How often a read of verified bytes is tried on the disk; then it reads from the origin.
+const DISK_READS: u32 = 2;
 /// Maximum number of bytes read on a network thread, as in the local store.
 const READ_NOW_BYTES: usize = 256 << 10;
 /// Maximum memory of a group of ranges read from the disk for a vector, in bytes, unless one range is longer.
@@ -130,10 +132,7 @@ impl OpenedFile {
                 ranges.push(range.clone());
                 match self.account.disk(self.entry.verify(&ranges)).await {
                     Ok(damage) => self.record_damage(damage.bytes),
-                    Err(error) => {
-                        self.entry.disk().record_failure(&error);
-                        return Ok(Location::Origin);
-                    }
+                    Err(_) => return Ok(Location::Origin),
                 }
             }
             // Not only present: a unit that changed during its comparison was not compared.
@@ -180,21 +179,24 @@ impl OpenedFile {
     }
 
     /// Appends the bytes of `range`, which lies within the file, to `buffer`.
-    async fn read(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
-        let Location::Disk(_lease) = self.locate(range, Vec::new).await? else {
-            return self.read_source(range, buffer).await;
-        };
-        let (buffer, read) = self.account.disk(self.entry.read(range, buffer)).await?;
-        match read {
-            Ok(()) => {
-                self.count_served(range.end - range.start);
-                Ok(buffer)
-            }
-            Err(error) => {
-                self.entry.disk().record_failure(&error);
-                self.read_source(range, buffer).await
+    async fn read(&self, range: &Range<u64>, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+        for _ in 0..DISK_READS {
+            let Location::Disk(_lease) = self.locate(range, Vec::new).await? else { break };
+            let (returned, read) = self.account.disk(self.entry.read(range, buffer)).await?;
+            buffer = returned;
+            match read {
+                Ok(()) => {
+                    self.count_served(range.end - range.start);
+                    return Ok(buffer);
+                }
+                Err(error) => {
+                    self.entry.disk().record_unreadable(&error);
+                    // The next comparison finds what cannot be read.
+                    self.entry.distrust();
+                }
             }
         }
+        self.read_source(range, buffer).await
     }
 
     /// Reads from the origin without storing the bytes.

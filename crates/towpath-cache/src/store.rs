@@ -164,7 +164,7 @@ impl CacheStore {
             known.filter_map(Result::transpose).collect::<Result<Vec<_>>>()
         };
         self.cache.disk().pool.run(read).await.unwrap_or_else(|error| {
-            self.cache.disk().record_failure(&error);
+            self.cache.disk().record_unreadable(&error);
             Vec::new()
         })
     }

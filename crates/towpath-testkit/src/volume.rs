@@ -9,6 +9,7 @@ use std::{
     fmt,
     fs::File,
     io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -68,8 +69,17 @@ struct Content {
 #[derive(Default, Clone)]
 struct Bytes {
     current: Vec<u8>,
+    /// Sectors that cannot be read until they are written or freed.
+    unreadable: BTreeSet<usize>,
     durable: Vec<u8>,
     unsynced: Vec<Change>,
+}
+
+impl Bytes {
+    fn is_readable(&self, range: Range<usize>) -> bool {
+        let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
+        sectors.is_empty() || self.unreadable.range(sectors).next().is_none()
+    }
 }
 
 #[derive(Clone)]
@@ -141,6 +151,14 @@ impl FaultVolume {
         self.0.calls.load(Relaxed)
     }
 
+    /// Makes the sector at `offset` of a file unreadable, until all of it is written or freed. Returns false if there is
+    /// no such file.
+    #[must_use]
+    pub fn lose_sector(&self, name: &Path, offset: u64) -> bool {
+        let content = self.names().current.get(name).cloned();
+        content.is_some_and(|content| lock(&content.bytes).unreadable.insert(offset as usize / SECTOR_BYTES))
+    }
+
     /// The names of all files.
     pub fn files(&self) -> Vec<PathBuf> {
         self.names().current.keys().cloned().collect()
@@ -165,7 +183,7 @@ impl FaultVolume {
             bytes.unsynced.iter().filter_map(|change| change.after_crash(random)).for_each(|change| {
                 change.apply(&mut content);
             });
-            let bytes = Bytes { current: content.clone(), durable: content, unsynced: Vec::new() };
+            let bytes = Bytes { current: content.clone(), durable: content, ..Bytes::default() };
             after.insert(name, Arc::new(Content { bytes: Mutex::new(bytes) }));
         }
         let names = Names { current: after.clone(), durable: after };
@@ -275,6 +293,15 @@ impl FaultVolumeFile {
     fn change(&self, change: Change) {
         let mut bytes = self.bytes();
         change.apply(&mut bytes.current);
+        let (start, end) = match &change {
+            Change::Write(offset, data) => (*offset, *offset + data.len() as u64),
+            Change::Punch(offset, length) => (*offset, *offset + length),
+            Change::SetSize(size) => (*size, u64::MAX),
+        };
+        bytes.unreadable.retain(|sector| {
+            let (first, behind) = ((sector * SECTOR_BYTES) as u64, ((sector + 1) * SECTOR_BYTES) as u64);
+            first < start || behind > end
+        });
         bytes.unsynced.push(change);
     }
 }
@@ -285,13 +312,20 @@ impl VolumeFile for FaultVolumeFile {
         let bytes = self.bytes();
         let start = bytes.current.len().min(offset as usize);
         let end = bytes.current.len().min(start + length);
+        if !bytes.is_readable(start..end) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         buffer.extend_from_slice(&bytes.current[start..end]);
         Ok(end - start)
     }
 
     fn read_now_at(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
         let bytes = self.bytes();
-        let data = bytes.current.get(offset as usize..)?.get(..buffer.len())?;
+        let start = offset as usize;
+        let data = bytes.current.get(start..)?.get(..buffer.len())?;
+        if !bytes.is_readable(start..start + buffer.len()) {
+            return None;
+        }
         buffer.copy_from_slice(data);
         Some(())
     }

@@ -3,13 +3,16 @@
 use std::{
     fs::{File, OpenOptions},
     os::unix::fs::FileExt as _,
-    path::Path,
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use futures::StreamExt as _;
-use towpath_store::{ByteRange, ReadBuffer, ReadHandle, sys::disk};
+use towpath_cache::{Cache, CacheOptions, CacheStore, entry_files};
+use towpath_store::{ByteRange, Caller, ReadBuffer, ReadHandle, Store, sys::disk};
+use towpath_testkit::volume::FaultVolume;
 
-use crate::origin::Origin;
+use crate::origin::{Origin, around, path};
 
 const SIZE: usize = 1_000_000;
 
@@ -158,4 +161,96 @@ async fn cached_data_are_verified_without_another_thread() {
     open(&data).write_all_at(&[origin.pattern().bytes(500_000, 1)[0] ^ 1], 500_000).unwrap();
     assert!(file.read_now(500_000, 1, &mut Vec::new()).is_none(), "damage is left to a read that may wait");
     assert!(file.read_now(400_000, 1, &mut Vec::new()).is_some());
+}
+
+/// A cache on a disk with bad sectors.
+struct BadDisk {
+    origin: Origin,
+    volume: FaultVolume,
+    cache: Cache,
+    cached: CacheStore,
+}
+
+impl BadDisk {
+    async fn new() -> Self {
+        let (origin, volume) = (Origin::with_file(SIZE).await, FaultVolume::default());
+        let (cache, cached) = Self::cache(&origin, &volume);
+        Self { origin, volume, cache, cached }
+    }
+
+    fn cache(origin: &Origin, volume: &FaultVolume) -> (Cache, CacheStore) {
+        let cache = Cache::on(Arc::new(volume.clone()), CacheOptions::default()).unwrap();
+        let cached = cache.around(around("memory", Arc::new(origin.store.clone())));
+        (cache, cached)
+    }
+
+    /// Opens the cache again: nothing is verified.
+    fn reopen(&mut self) {
+        (self.cache, self.cached) = Self::cache(&self.origin, &self.volume);
+    }
+
+    async fn open(&self) -> Arc<dyn ReadHandle> {
+        self.cached.open(&Caller::local(), &path(), towpath_store::OpenOptions::default()).await.unwrap()
+    }
+
+    async fn check(&self, offset: u64, length: usize) {
+        self.origin.check(&*self.open().await, offset, length).await;
+    }
+
+    /// The data file and the index file.
+    async fn files(&self) -> [PathBuf; 2] {
+        entry_files("memory", &path(), &self.origin.store.stat(&Caller::local(), &path()).await.unwrap()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_sector_that_cannot_be_read_is_damage_and_storing_goes_on() {
+    let mut disk = BadDisk::new().await;
+    disk.check(0, 600_000).await;
+    let [data, _] = disk.files().await;
+    disk.reopen();
+    assert!(disk.volume.lose_sector(&data, 500_000));
+    disk.check(400_000, 200_000).await;
+    let statistics = disk.cached.statistics();
+    assert_eq!((statistics.damaged_bytes, statistics.fetched_bytes), (16 << 10, 16 << 10), "its unit");
+    assert_eq!((statistics.bypass_bytes, disk.cache.statistics().disk_failures), (0, 1));
+    // Other bytes are stored at once.
+    disk.check(700_000, 100_000).await;
+    assert_eq!(disk.cached.statistics().bypass_bytes, 0);
+    disk.reopen();
+    disk.check(0, 600_000).await;
+    assert_eq!(disk.cached.statistics().fetched_bytes, 0, "the repair was stored");
+}
+
+#[tokio::test]
+async fn a_sector_that_fails_after_its_comparison_is_fetched_again() {
+    let disk = BadDisk::new().await;
+    let file = disk.open().await;
+    disk.check(0, SIZE).await;
+    let [data, _] = disk.files().await;
+    assert!(disk.volume.lose_sector(&data, 300_000));
+    let ranges = vec![ByteRange { offset: 0, length: 1000 }, ByteRange { offset: 299_000, length: 2000 }];
+    for (index, result) in file.read_vector(ranges.clone()).collect::<Vec<_>>().await {
+        disk.origin.pattern().check(ranges[index].offset, &result.unwrap());
+    }
+    assert_eq!(disk.cached.statistics().damaged_bytes, 16 << 10);
+    assert!(disk.volume.lose_sector(&data, 900_000));
+    disk.check(0, SIZE).await;
+    let statistics = disk.cached.statistics();
+    assert_eq!((statistics.damaged_bytes, statistics.bypass_bytes), (32 << 10, 0));
+}
+
+#[tokio::test]
+async fn an_index_that_cannot_be_read_counts_as_none() {
+    let mut disk = BadDisk::new().await;
+    disk.check(0, SIZE).await;
+    let [_, index] = disk.files().await;
+    disk.reopen();
+    assert!(disk.volume.lose_sector(&index, 0));
+    disk.check(0, SIZE).await;
+    let statistics = disk.cached.statistics();
+    assert_eq!((statistics.fetched_bytes, statistics.bypass_bytes), (SIZE as u64, 0));
+    disk.reopen();
+    disk.check(0, SIZE).await;
+    assert_eq!(disk.cached.statistics().fetched_bytes, 0);
 }
