@@ -12,7 +12,7 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock, PoisonError},
 };
 
 use bytes::Bytes;
@@ -32,6 +32,7 @@ use crate::{
     flights::{Flight, Flights, Outcome},
     index::{EntryName, IndexCodec, MAX_HEADER_BYTES, RECORD_BYTES, Record},
     inventory::{Inventory, Slot},
+    sync::{Mutex, MutexGuard},
     version::{Version, file_name},
 };
 
@@ -66,7 +67,7 @@ pub(crate) struct Entry {
     data: OnceLock<Arc<dyn VolumeFile>>,
     opened: OnceCell<()>,
     /// Held while the files are opened: an open that was abandoned may still run.
-    loading: Mutex<()>,
+    loading: std::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -147,8 +148,8 @@ impl Entry {
             slot,
             data: OnceLock::new(),
             opened: OnceCell::new(),
-            loading: Mutex::default(),
-            state: Mutex::default(),
+            loading: std::sync::Mutex::default(),
+            state: Mutex::new(State::default()),
         }
     }
 
@@ -359,15 +360,7 @@ impl Entry {
         if written.is_empty() {
             return;
         }
-        let now = clock::now();
-        let intervals: Vec<Interval> = written.iter().flat_map(|written| &written.intervals).copied().collect();
-        let (records, at) = {
-            let mut state = self.state();
-            intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
-            self.reserve_records(&mut state, intervals.iter().copied().map(Record::Present))
-        };
-        self.inventory.add_bytes(&self.slot, intervals.iter().map(Interval::length).sum());
-        written.into_iter().for_each(|written| written.end(Outcome::Stored));
+        let (records, at) = self.show(written);
         self.disk.record_success();
         let entry = Arc::clone(self);
         let job = move || {
@@ -376,6 +369,21 @@ impl Entry {
         };
         // Without the records the bytes are absent after a restart.
         let _ = self.disk.pool.run(job).await;
+    }
+
+    /// Makes written bytes visible, and ends their flights. Returns their records, and the position of the records in
+    /// the index.
+    fn show(&self, written: Vec<WrittenFlight>) -> (Vec<u8>, u64) {
+        let now = clock::now();
+        let intervals: Vec<Interval> = written.iter().flat_map(|written| &written.intervals).copied().collect();
+        let records = {
+            let mut state = self.state();
+            intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
+            self.reserve_records(&mut state, intervals.iter().copied().map(Record::Present))
+        };
+        self.inventory.add_bytes(&self.slot, intervals.iter().map(Interval::length).sum());
+        written.into_iter().for_each(|written| written.end(Outcome::Stored));
+        records
     }
 
     /// Frees the space of `range`, whole chunks, unless a part of it is leased or in flight. Returns the number of bytes
@@ -695,6 +703,9 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     }
     merged
 }
+
+#[cfg(test)]
+mod schedules;
 
 #[cfg(test)]
 mod tests {

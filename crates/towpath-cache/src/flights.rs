@@ -4,11 +4,12 @@
 use std::{
     collections::BTreeMap,
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{Arc, PoisonError},
 };
 
-use tokio::sync::Notify;
 use towpath_store::Error;
+
+use crate::sync::{Mutex, MutexGuard, Notify};
 
 /// The end of a flight.
 #[derive(Debug, Clone)]
@@ -28,13 +29,17 @@ pub(crate) enum Outcome {
 pub(crate) struct Flight {
     /// The bytes; not empty.
     pub(crate) range: Range<u64>,
-    outcome: OnceLock<Outcome>,
+    outcome: Mutex<Option<Outcome>>,
     ended: Notify,
 }
 
 impl Flight {
     fn new(range: Range<u64>) -> Self {
-        Self { range, outcome: OnceLock::new(), ended: Notify::new() }
+        Self { range, outcome: Mutex::new(None), ended: Notify::new() }
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, Option<Outcome>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the length in bytes.
@@ -47,10 +52,11 @@ impl Flight {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
-            if let Some(outcome) = self.outcome.get() {
-                return outcome.clone();
+            let outcome = self.outcome().clone();
+            match outcome {
+                Some(outcome) => return outcome,
+                None => ended.await,
             }
-            ended.await;
         }
     }
 
@@ -58,7 +64,7 @@ impl Flight {
     /// that finds nothing in flight sees the result.
     pub(crate) fn end(&self, outcome: Outcome) {
         // Only the first outcome counts.
-        let _ = self.outcome.set(outcome);
+        self.outcome().get_or_insert(outcome);
         self.ended.notify_waiters();
     }
 }
@@ -140,22 +146,5 @@ mod tests {
             }
             prop_assert!(range.into_iter().all(|at| found[at as usize]));
         }
-    }
-
-    #[tokio::test]
-    async fn a_flight_has_one_outcome_for_all() {
-        let mut flights = Flights::default();
-        let flight = flights.start(0..10);
-        let waiting = tokio::spawn({
-            let flight = Arc::clone(&flight);
-            async move { flight.wait().await }
-        });
-        tokio::task::yield_now().await;
-        flights.remove(&flight);
-        flight.end(Outcome::Stored);
-        flight.end(Outcome::NotStored);
-        assert!(matches!(waiting.await.unwrap(), Outcome::Stored));
-        assert!(matches!(flight.wait().await, Outcome::Stored));
-        assert_eq!(flights.gaps(&(0..10)).len(), 1);
     }
 }

@@ -37,6 +37,7 @@ mod recent;
 mod rules;
 mod source;
 mod store;
+mod sync;
 mod version;
 mod writes;
 mod written_file;
