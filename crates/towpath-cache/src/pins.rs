@@ -2,7 +2,7 @@
 
 use std::{
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use towpath_proto::xrootd::page::crc32c;
@@ -31,11 +31,20 @@ pub struct Pin {
 
 /// The pins of a cache.
 #[derive(Debug, Default)]
-pub(crate) struct Pins(Mutex<Vec<Pin>>);
+pub(crate) struct Pins {
+    /// Locked only to copy or replace the reference: each open of a file needs it.
+    current: Mutex<Arc<Vec<Pin>>>,
+    /// Held while a change is written to the disk.
+    writing: Mutex<()>,
+}
 
 impl Pins {
-    fn pins(&self) -> MutexGuard<'_, Vec<Pin>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(pins: Vec<Pin>) -> Self {
+        Self { current: Mutex::new(Arc::new(pins)), writing: Mutex::default() }
+    }
+
+    fn current(&self) -> Arc<Vec<Pin>> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the pins of a cache. May wait for the disk.
@@ -50,26 +59,27 @@ impl Pins {
         let read = file.read_at(0, MAX_BYTES, &mut bytes);
         read.map_err(|error| disk_error("reading the pins of the cache", &error))?;
         let damaged = || Error::new(Fault::Io, "the file `pins` of the cache is damaged: remove it, and pin again");
-        decode(&bytes).map(|pins| Self(Mutex::new(pins))).ok_or_else(damaged)
+        decode(&bytes).map(Self::new).ok_or_else(damaged)
     }
 
     /// Returns whether a path is pinned.
     pub(crate) fn contain(&self, origin: &str, path: &StorePath) -> bool {
-        self.pins().iter().any(|pin| pin.origin == origin && path.is_within(&pin.path))
+        self.current().iter().any(|pin| pin.origin == origin && path.is_within(&pin.path))
     }
 
     /// Returns all pins.
     pub(crate) fn list(&self) -> Vec<Pin> {
-        self.pins().clone()
+        self.current().to_vec()
     }
 
-    /// Adds or removes a pin, durably. May wait for the disk.
+    /// Adds or removes a pin, durably. May wait for the disk; meanwhile the old pins count.
     ///
     /// # Errors
     /// Errors of the disk; `NotFound` if a pin to be removed does not exist; `TooLarge` for too many pins.
     pub(crate) fn set(&self, disk: &CacheDisk, pin: Pin, is_pinned: bool) -> Result<()> {
-        let mut pins = self.pins();
-        let mut changed = pins.clone();
+        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let pins = self.current();
+        let mut changed = pins.to_vec();
         changed.retain(|other| *other != pin);
         if !is_pinned && changed.len() == pins.len() {
             return Err(Error::new(Fault::NotFound, "this path is not pinned").at(&pin.path));
@@ -83,7 +93,7 @@ impl Pins {
         }
         let written = disk.replace(Path::new(FILE), &bytes, true);
         written.map_err(|error| disk_error("writing the pins of the cache", &error))?;
-        *pins = changed;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(changed);
         Ok(())
     }
 }
@@ -120,8 +130,6 @@ fn decode(bytes: &[u8]) -> Option<Vec<Pin>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use towpath_store::sys::{disk as files, volume::SystemVolume};
 
     use super::*;

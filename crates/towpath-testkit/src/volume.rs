@@ -12,7 +12,7 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -43,6 +43,34 @@ struct Disk {
     free_bytes: Mutex<Option<u64>>,
     /// Number of calls that may fail.
     calls: AtomicU64,
+    /// Names of the calls that wait, and how many do.
+    held: Mutex<BTreeMap<&'static str, u64>>,
+    /// Notified when a call begins to wait, and when calls no longer wait.
+    changed: Condvar,
+}
+
+/// Holds the calls of one name until it is dropped.
+#[must_use]
+pub struct HeldCalls {
+    volume: FaultVolume,
+    name: &'static str,
+}
+
+impl HeldCalls {
+    /// Blocks until a call waits.
+    pub fn wait(&self) {
+        let mut held = lock(&self.volume.0.held);
+        while held.get(self.name) == Some(&0) {
+            held = self.volume.0.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for HeldCalls {
+    fn drop(&mut self) {
+        lock(&self.volume.0.held).remove(self.name);
+        self.volume.0.changed.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -141,6 +169,12 @@ impl FaultVolume {
         lock(&self.0.faults).push(PlannedFault { name, after, kind });
     }
 
+    /// Makes calls of this name wait until the returned guard is dropped.
+    pub fn hold(&self, name: &'static str) -> HeldCalls {
+        lock(&self.0.held).insert(name, 0);
+        HeldCalls { volume: self.clone(), name }
+    }
+
     /// Sets how many bytes may be written from now on; `None` for no limit.
     pub fn set_free_bytes(&self, bytes: Option<u64>) {
         *lock(&self.0.free_bytes) = bytes;
@@ -190,9 +224,18 @@ impl FaultVolume {
         Self(Arc::new(Disk { names: Mutex::new(names), ..Disk::default() }))
     }
 
-    /// Counts a call, and fails it if that is planned.
+    /// Counts a call, waits while calls of its name are held, and fails it if that is planned.
     fn check(&self, name: &'static str) -> io::Result<()> {
         self.0.calls.fetch_add(1, Relaxed);
+        let mut held = lock(&self.0.held);
+        if let Some(waiting) = held.get_mut(name) {
+            *waiting += 1;
+            self.0.changed.notify_all();
+            while held.contains_key(name) {
+                held = self.0.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        drop(held);
         let mut faults = lock(&self.0.faults);
         let due = faults.iter().position(|planned| planned.name == name && planned.after == 0);
         faults.iter_mut().filter(|planned| planned.name == name).for_each(|planned| {

@@ -1,6 +1,6 @@
 //! What an operator does with a cache: list, explain, pin, evict, scrub, and spoil on purpose.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, sync::Weak, time::Duration};
 
 use towpath_store::{Error, Fault, Result, StorePath};
 
@@ -156,6 +156,9 @@ impl Cache {
             let is_pinned = self.0.pins.contain(&version.origin, &version.path);
             self.0.inventory.slot(name, version.size, 0).set_pinned(is_pinned);
         }
+        // One that was created meanwhile may have the old pins, and no index yet.
+        let open: Vec<_> = self.entries().open.values().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|entry| self.apply_pins(entry));
         Ok(entries.len() as u64)
     }
 

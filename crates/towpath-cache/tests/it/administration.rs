@@ -6,7 +6,7 @@ use towpath_cache::{Cache, CacheOptions, CacheStore, ScrubOutcome, Selection, Sp
 use towpath_store::{
     Caller, CreateOptions, Expectation, Fault, OpenOptions, Residency, Store, StorePath, memory::MemoryStore,
 };
-use towpath_testkit::pattern::Pattern;
+use towpath_testkit::{pattern::Pattern, volume::FaultVolume};
 
 use crate::origin::{open_cache, tree};
 
@@ -112,6 +112,31 @@ async fn pinned_paths_stay_also_after_a_restart() {
     assert_eq!(refused.unwrap_err().fault(), Fault::NotFound);
     setup.cache().evict_selected(&below("memory", StorePath::root())).await.unwrap();
     assert_eq!(setup.present().await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_opened_while_a_pin_waits_for_the_disk() {
+    let Setup { origin, .. } = Setup::new().await;
+    let volume = FaultVolume::default();
+    let cache = Cache::on(Arc::new(volume.clone()), CacheOptions::default()).unwrap();
+    let cached = cache.around(around("memory", origin));
+    let held = volume.hold("rename");
+    let pinning = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.pin("memory", &path("/a"), true).await }
+    });
+    let held = tokio::task::spawn_blocking(move || {
+        held.wait();
+        held
+    });
+    let held = held.await.unwrap();
+    let file = cached.open(&Caller::local(), &path("/a/0"), OpenOptions::default()).await.unwrap();
+    Pattern::new(0).check(0, &file.read(0, BYTES).await.unwrap());
+    assert!(!pinning.is_finished());
+    drop(held);
+    assert_eq!(pinning.await.unwrap().unwrap(), 1, "the entry that was opened meanwhile");
+    drop(file);
+    assert_eq!(cache.evict_below("memory", &path("/a")).await.unwrap().pinned, 1);
 }
 
 #[tokio::test]
