@@ -19,6 +19,7 @@ use towpath_store::{
 
 use crate::{
     accounts::Account,
+    announced::Positions,
     entry::{Entry, ExtentLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
@@ -419,6 +420,7 @@ struct AnnouncedReads {
     ranges: Vec<Range<u64>>,
     /// For each range, the number of announced bytes before it.
     positions: Vec<u64>,
+    by_offset: Positions,
     /// Number of announced bytes that were requested.
     requested: Mutex<u64>,
 }
@@ -439,8 +441,9 @@ impl AnnouncedReads {
             position += range.end - range.start;
             before
         });
-        let positions = positions.collect();
-        Self { file, ranges, positions, requested: Mutex::default() }
+        let positions: Vec<u64> = positions.collect();
+        let by_offset = Positions::new(&ranges, &positions);
+        Self { file, ranges, positions, by_offset, requested: Mutex::default() }
     }
 
     fn total_bytes(&self) -> u64 {
@@ -476,16 +479,10 @@ impl AnnouncedReads {
 
     /// Returns the announced ranges after `range` that are to be verified with it.
     fn next(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        match self.position(range.start) {
+        match self.by_offset.of(range.start) {
             Some(position) => self.part(position..position.saturating_add(VERIFIED_TOGETHER_BYTES)),
             None => Vec::new(),
         }
-    }
-
-    /// Returns the position of the announced byte at `offset` of the file, if it is announced.
-    fn position(&self, offset: u64) -> Option<u64> {
-        let mut ranges = self.ranges.iter().zip(&self.positions);
-        ranges.find(|(range, _)| range.contains(&offset)).map(|(range, position)| position + (offset - range.start))
     }
 }
 
@@ -496,7 +493,7 @@ impl Preparation for AnnouncedReads {
         if range.is_empty() {
             return Ok(());
         }
-        if let Some(position) = self.position(range.start) {
+        if let Some(position) = self.by_offset.of(range.start) {
             self.request(position);
         }
         // Without a place on the disk, the read itself waits for the origin.

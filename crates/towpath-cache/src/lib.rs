@@ -15,6 +15,7 @@
 //! the servers check before they call a store.
 
 mod accounts;
+mod announced;
 mod breaker;
 mod cache;
 mod disk;

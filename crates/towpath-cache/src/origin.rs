@@ -244,8 +244,9 @@ fn requests(max_ranges: usize, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>>
         let is_small = |open: &OpenFlight| open.flight.length() <= VECTOR_RANGE_BYTES;
         match requests.last_mut() {
             Some(last)
+                // After a small one there are only small ones.
                 if is_small(&open)
-                    && last.iter().all(is_small)
+                    && last.first().is_some_and(is_small)
                     && last.len() < max_ranges
                     && bytes + length <= VECTOR_BYTES =>
             {
