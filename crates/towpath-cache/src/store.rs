@@ -125,6 +125,11 @@ impl CacheStore {
         origins.map(|origin| (Arc::clone(&origin.name), origin.counters.statistics())).collect()
     }
 
+    /// Returns the cache.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     /// Returns when to query the origin for the version of a file. With the credential of the caller, at each open: only
     /// the origin knows the rights.
     fn recheck(&self, path: &StorePath) -> Recheck {

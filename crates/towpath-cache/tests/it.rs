@@ -3,6 +3,8 @@
 
 #[path = "it/administration.rs"]
 mod administration;
+#[path = "it/cancelling.rs"]
+mod cancelling;
 #[path = "it/conformance.rs"]
 mod conformance;
 #[path = "it/damage.rs"]

@@ -107,6 +107,16 @@ impl Origin {
         self.cached().open(&Caller::local(), &path(), OpenOptions::default()).await.unwrap()
     }
 
+    pub(crate) async fn try_open(&self) -> towpath_store::Result<Arc<dyn ReadHandle>> {
+        self.cached().open(&Caller::local(), &path(), OpenOptions::default()).await
+    }
+
+    /// Evicts the file. Returns the number of entries that are in use.
+    pub(crate) async fn evict(&self) -> u64 {
+        let evicted = self.cached().cache().evict_below(NAME, &path()).await;
+        evicted.unwrap().in_use
+    }
+
     /// Reads a range through the cache, and compares it.
     pub(crate) async fn check(&self, file: &dyn ReadHandle, offset: u64, length: usize) {
         let data = file.read(offset, length).await.unwrap();
