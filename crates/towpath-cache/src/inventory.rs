@@ -102,7 +102,9 @@ impl Slot {
     /// Returns the value of keeping a segment: the cost of fetching a byte of it again, weighted by the uses and divided
     /// by the time since the last one.
     fn value(&self, segment: usize, now_s: u32) -> f64 {
-        let age = self.used_s.get(segment).map_or(1, |used_s| now_s.saturating_sub(used_s.load(Relaxed)).max(1));
+        // A time in the future, left by a clock that was set back, counts as now: the segment ages from here on.
+        let age = self.used_s.get(segment).map_or(1, |used_s| now_s.saturating_sub(used_s.fetch_min(now_s, Relaxed)));
+        let age = age.max(1);
         let bytes = (self.bytes() / self.segments() as u64).max(4096) as f64;
         let uses = f64::from(self.uses.load(Relaxed));
         (1.0 + (1.0 + uses).ln()) * (1.0 + REQUEST_COST_BYTES / bytes) / f64::from(age)
@@ -224,6 +226,10 @@ mod tests {
 
     use super::*;
 
+    /// Maximum memory of an entry in bytes: with 10⁶ entries 256 MiB are left of 512 for readers. The memory of tests that
+    /// run at the same time counts too.
+    const MAX_ENTRY_BYTES: u64 = 256;
+
     fn numbers() -> impl Fn() -> u64 {
         let state = Cell::new(1_u64);
         move || {
@@ -287,6 +293,42 @@ mod tests {
         }
         let random = numbers();
         assert!((0..10).all(|_| inventory.victim(1000, &random).unwrap().slot.name[0] >= 20));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_or_forward_leaves_an_order() {
+        const YEAR_S: u32 = 365 * 24 * 3600;
+        let inventory = Inventory::default();
+        for number in 0..40 {
+            let used_s = if number < 20 { 10 * YEAR_S } else { 4 * YEAR_S };
+            inventory.set_bytes(&inventory.slot(&name(number), 1000, used_s), 4096);
+        }
+        let random = numbers();
+        let victims = |now_s| (0..40).filter_map(|_| inventory.victim(now_s, &random)).collect::<Vec<_>>();
+        assert!(victims(12 * YEAR_S).iter().all(|victim| victim.slot.name[0] >= 20));
+        // Set back by seven years: the times in the future begin to age when they are noticed.
+        drop(victims(5 * YEAR_S));
+        (20..40).for_each(|number| inventory.slot(&name(number), 1000, 0).touch(&(0..1), 5 * YEAR_S + 500));
+        let victims = victims(5 * YEAR_S + 1000);
+        assert!(victims.iter().all(|victim| victim.slot.name[0] < 20), "they are older than what was used since");
+    }
+
+    #[test]
+    fn a_million_entries_fit_into_their_memory() {
+        let resident_bytes = || {
+            let text = towpath_store::sys::disk::read(std::path::Path::new("/proc/self/statm"), 1000).unwrap();
+            let pages = std::str::from_utf8(&text).unwrap().split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+            pages * 4096
+        };
+        let (inventory, before) = (Inventory::default(), resident_bytes());
+        for number in 0..1_000_000_u64 {
+            let mut name = [0; 32];
+            name[..8].copy_from_slice(&number.to_le_bytes());
+            inventory.set_bytes(&inventory.slot(&name, 1 << 20, 0), 1 << 20);
+        }
+        let bytes = (resident_bytes() - before) / 1_000_000;
+        assert!((50..=MAX_ENTRY_BYTES).contains(&bytes), "{bytes} bytes per entry");
+        assert!(inventory.victim(1, numbers()).is_some());
     }
 
     #[test]
