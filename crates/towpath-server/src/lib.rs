@@ -86,8 +86,8 @@ pub struct Service {
     pub store: Arc<dyn Store>,
     /// The application that answers HTTP requests instead of the store, if any.
     application: Option<application::HostedApplication>,
-    /// The additional HTTP routes, if any.
-    routes: Option<Arc<dyn routes::Routes>>,
+    /// The additional HTTP routes.
+    routes: Vec<Arc<dyn routes::Routes>>,
     /// Sources of additional metrics.
     collectors: Vec<Arc<dyn metrics::Collector>>,
     /// Whether XRootD clients see a cache of another server.

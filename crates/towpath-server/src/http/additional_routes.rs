@@ -26,26 +26,24 @@ use crate::{
     routes::{MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ROUTE_FIELD, ROUTES_PREFIX, RouteRequest, RouteResponse, Routes},
 };
 
-/// Returns the routes of the server and the path below their prefix; `None` if the request is for a file.
-pub(super) fn requested(exchange: &Exchange) -> Option<(&dyn Routes, &[u8])> {
-    let routes = exchange.service.routes.as_deref()?;
-    exchange.headers.get(ROUTE_FIELD)?;
-    Some((routes, exchange.path().as_bytes().strip_prefix(ROUTES_PREFIX.as_bytes())?))
+/// Returns the path of a request below the prefix of routes; `None` if the request is for a file.
+pub(super) fn requested(exchange: &Exchange) -> Option<&[u8]> {
+    exchange.headers.get(ROUTE_FIELD).filter(|_| !exchange.service.routes.is_empty())?;
+    exchange.path().as_bytes().strip_prefix(ROUTES_PREFIX.as_bytes())
 }
 
 /// Answers a request to the route at `path`.
-pub(super) async fn answer(
-    exchange: &Exchange,
-    routes: &dyn Routes,
-    path: &[u8],
-    body: Incoming,
-) -> Result<Response<Content>, Refusal> {
+pub(super) async fn answer(exchange: &Exchange, path: &[u8], body: Incoming) -> Result<Response<Content>, Refusal> {
     let path = std::str::from_utf8(path).ok();
-    let found = path.map(|path| (path, routes.methods(path))).filter(|(_, methods)| !methods.is_empty());
+    let of_all = exchange.service.routes.iter();
+    let found = path.and_then(|path| {
+        let mut found = of_all.map(|routes| (path, &**routes, routes.methods(path)));
+        found.find(|(.., methods)| !methods.is_empty())
+    });
     let refusal = match found {
         None => Refusal::new(StatusCode::NOT_FOUND, "this server has no such route"),
-        Some((_, methods)) if exchange.verb == Verb::Options => return Ok(options(methods)),
-        Some((path, methods)) => match method_of(exchange.verb).filter(|method| methods.contains(method)) {
+        Some((.., methods)) if exchange.verb == Verb::Options => return Ok(options(methods)),
+        Some((path, routes, methods)) => match method_of(exchange.verb).filter(|method| methods.contains(method)) {
             Some(method) => return call(exchange, routes, (method, path), body).await,
             None => Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not support this method")
                 .with(header::ALLOW, allow(methods)),

@@ -149,8 +149,8 @@ async fn begin(
 }
 
 async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Content>, Refusal> {
-    if let Some((routes, path)) = additional_routes::requested(exchange) {
-        return additional_routes::answer(exchange, routes, path, body).await;
+    if let Some(path) = additional_routes::requested(exchange) {
+        return additional_routes::answer(exchange, path, body).await;
     }
     if let Some(hosted) = &exchange.service.application {
         return application::answer(exchange, hosted, body).await;

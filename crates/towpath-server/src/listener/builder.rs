@@ -35,7 +35,7 @@ pub struct ServerBuilder<'a> {
     store: Arc<dyn Store>,
     application: Option<HostedApplication>,
     transfers: Option<Arc<dyn Transfers>>,
-    routes: Option<Arc<dyn Routes>>,
+    routes: Vec<Arc<dyn Routes>>,
     collectors: Vec<Arc<dyn Collector>>,
     is_cache: bool,
 }
@@ -43,7 +43,7 @@ pub struct ServerBuilder<'a> {
 impl Server {
     /// Begins a server that serves `store`.
     pub fn builder(store: Arc<dyn Store>, config: &ServeConfig) -> ServerBuilder<'_> {
-        let (application, transfers, routes, collectors) = (None, None, None, Vec::new());
+        let (application, transfers, routes, collectors) = (None, None, Vec::new(), Vec::new());
         ServerBuilder { config, store, application, transfers, routes, collectors, is_cache: false }
     }
 
@@ -65,9 +65,10 @@ impl ServerBuilder<'_> {
         Self { transfers: Some(transfers), ..self }
     }
 
-    /// Serves additional HTTP routes.
-    pub fn routes(self, routes: Arc<dyn Routes>) -> Self {
-        Self { routes: Some(routes), ..self }
+    /// Serves additional HTTP routes, beside those of earlier calls. If several have a path, the first ones count.
+    pub fn routes(mut self, routes: Arc<dyn Routes>) -> Self {
+        self.routes.push(routes);
+        self
     }
 
     /// Adds metrics.

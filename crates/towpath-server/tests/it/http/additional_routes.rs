@@ -192,6 +192,37 @@ async fn routes_and_files_of_the_same_name_hide_nothing() {
     assert_eq!(without_routes.ask(&format!("GET {path}"), &[ROUTE], "").await.expect(StatusCode::OK).text(), "");
 }
 
+/// Routes below `more/`.
+#[derive(Debug)]
+struct MoreRoutes;
+
+#[async_trait]
+impl Routes for MoreRoutes {
+    fn methods(&self, path: &str) -> &[Method] {
+        match path {
+            "more" | "test/caller" => &[Method::GET],
+            _ => &[],
+        }
+    }
+
+    async fn answer(&self, _: RouteRequest) -> Result<RouteResponse> {
+        Ok(RouteResponse::ok("text/plain", "more"))
+    }
+}
+
+#[tokio::test]
+async fn all_routes_of_a_server_are_served() {
+    let (first, store) = (Arc::new(TestRoutes::default()), Arc::new(MemoryStore::new(1 << 20)));
+    let config = open_config();
+    let server = Server::builder(store, &config).routes(first).routes(Arc::new(MoreRoutes)).bind().unwrap();
+    let site = Site::of(server);
+    for (path, text) in [("more", "more"), ("test/caller", "anonymous"), ("test/query?a", "a")] {
+        let answer = site.ask(&format!("GET /.well-known/towpath/{path}"), &[ROUTE], "").await;
+        assert_eq!(answer.expect(StatusCode::OK).text(), text, "the first routes with a path count");
+    }
+    site.ask("GET /.well-known/towpath/none", &[ROUTE], "").await.expect(StatusCode::NOT_FOUND);
+}
+
 #[tokio::test]
 async fn unknown_routes_and_methods_are_refused() {
     let routed = RoutedSite::start();
