@@ -626,6 +626,23 @@ pub fn redact(query: &str) -> String {
     query.split('&').map(hide).collect::<Vec<_>>().join("&")
 }
 
+/// Replaces the password and the values of [`SECRET_KEYS`] in a URL of any scheme with `***`, also if it is no valid URL.
+pub fn mask_secrets(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (login, host) = authority.rsplit_once('@').map_or(("", authority), |(login, host)| (login, host));
+    let login = match login.split_once(':') {
+        Some((user, _)) => format!("{user}:***@"),
+        None if login.is_empty() => String::new(),
+        None => format!("{login}@"),
+    };
+    let behind = match behind.split_once('?') {
+        Some((path, query)) => format!("{path}?{}", redact(query)),
+        None => behind.to_owned(),
+    };
+    format!("{scheme}://{login}{host}{behind}")
+}
+
 /// Removes the pairs with [`SECRET_KEYS`] from a query or opaque information.
 pub fn without_secrets(query: &str) -> String {
     let open = |pair: &&str| !is_secret(pair.split('=').next().unwrap_or_default());

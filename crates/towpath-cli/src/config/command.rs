@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, io::Write as _};
 use serde::Serialize;
 use toml::{Table, Value};
 use towpath_alto_server::settings::AltoConfig;
+use towpath_proto::url;
 use towpath_server::ServeConfig;
 
 use super::{
@@ -66,7 +67,10 @@ fn settings_text(show: &ConfigShow) -> Result<String, Failure> {
 pub(super) fn lines<T: Serialize>(layered: &Layered<T>, sections: &[Section]) -> String {
     let Layered { settings, origins } = layered;
     let settings = Value::try_from(settings).unwrap_or(Value::Table(Table::new()));
-    let set = origins.iter().map(|(key, (value, origin))| (key.clone(), format!("{key} = {value}  # {origin}\n")));
+    let set = origins.iter().map(|(key, (value, origin))| {
+        let value = without_secrets(value);
+        (key.clone(), format!("{key} = {value}  # {origin}\n"))
+    });
     let mut lines: BTreeMap<_, _> = set.collect();
     for section in sections {
         for path in tables(section, &settings) {
@@ -75,6 +79,18 @@ pub(super) fn lines<T: Serialize>(layered: &Layered<T>, sections: &[Section]) ->
         }
     }
     lines.into_values().collect()
+}
+
+/// Returns a value with passwords and tokens in its URLs masked.
+fn without_secrets(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(url::mask_secrets(text)),
+        Value::Array(values) => Value::Array(values.iter().map(without_secrets).collect()),
+        Value::Table(table) => {
+            Value::Table(table.iter().map(|(key, value)| (key.clone(), without_secrets(value))).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 /// Returns the paths of the tables of a section. The elements of an array have none: they are the value of the array.

@@ -33,6 +33,18 @@ fn every_setting_can_be_made_in_the_environment() {
 }
 
 #[test]
+fn passwords_and_tokens_in_urls_are_not_shown() {
+    let flags = "origin = 'https://alice:hush@host/store?authz=hush&x=1'\n\
+                 [[access.issuers]]\nissuer = 'https://bob:hush@issuer/'\nbase_path = '/'\n";
+    let layered: Layered<CacheConfig> = load("cache", None, std::iter::empty(), flags.parse().unwrap()).unwrap();
+    let lines = command::lines(&layered, &description::sections::<CacheConfig>());
+    assert!(!lines.contains("hush"), "{lines}");
+    for shown in ["https://alice:***@host/store?authz=", "&x=1", "https://bob:***@issuer/"] {
+        assert!(lines.contains(shown), "{lines}");
+    }
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     let error = load_with(&[], "lisen = []").unwrap_err().to_string();
     assert!(error.starts_with("flag: unknown field `lisen`"), "{error}");

@@ -267,3 +267,16 @@ proptest! {
         let _ = text.into_iter().collect::<String>().parse::<Location>();
     }
 }
+
+#[test]
+fn secrets_in_any_text_are_masked() {
+    for (text, masked) in [
+        ("https://alice:hush@host:1/d?authz=hush&x=1", "https://alice:***@host:1/d?authz=***&x=1"),
+        ("postgresql://u:hu@sh@h/db", "postgresql://u:***@h/db"),
+        ("root://alice@host//f", "root://alice@host//f"),
+        ("http://h?a=b:c@d", "http://h?a=b:c@d"),
+        ("/var/cache", "/var/cache"),
+    ] {
+        assert_eq!(mask_secrets(text), masked);
+    }
+}
