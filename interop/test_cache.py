@@ -30,6 +30,7 @@ from servers import HOST, Link, Server, hand_over, start_cache, start_towpath
 
 SIZE = 9_000_123
 LARGE = 64 << 20
+DESCRIPTOR_READERS = 1000
 BASKETS = 286 + 4640  # of the two branches of the large tree
 OLD_S = 1_500_000_000
 """Modification time of files at the origin."""
@@ -725,14 +726,14 @@ def test_long_stall(stalling, clients, here):
     assert eventually(lambda: whole(cache, "/large") == content(LARGE, 9), 30)
 
 
-@pytest.mark.pair("curl and xrdcp", "400 readers of a site cache with 256 file descriptors: complete files or errors", note="after xrootd#975")
+@pytest.mark.pair("curl and xrdcp", "1,000 readers of a site cache with 256 file descriptors: complete files or errors", note="after xrootd#975")
 def test_few_descriptors(own_site, clients, binary, here):
     site = own_site(OURS_ROOT, prefix=("prlimit", "--nofile=256:256"))
     files = {f"f{index}": content(50_000 + index, index) for index in range(150)}
     for name, data in files.items():
         site.put(name, data)
     chance = random.Random(11)
-    start = threading.Barrier(400)
+    start = threading.Barrier(DESCRIPTOR_READERS)
 
     def read(name: str) -> str:
         start.wait()
@@ -744,9 +745,9 @@ def test_few_descriptors(own_site, clients, binary, here):
         done = _try_xrdcp(clients, site, name, here)
         return "error" if done is None else "right" if done == files[name] else f"{len(done)} wrong bytes of {name} by xrdcp"
 
-    with ThreadPoolExecutor(400) as pool, ThreadPoolExecutor(4) as copying:
+    with ThreadPoolExecutor(DESCRIPTOR_READERS) as pool, ThreadPoolExecutor(4) as copying:
         copies = [copying.submit(copy, index) for index in range(40)]
-        outcomes = list(pool.map(read, chance.choices(list(files), k=400)))
+        outcomes = list(pool.map(read, chance.choices(list(files), k=DESCRIPTOR_READERS)))
         outcomes += [each.result() for each in copies]
     print({outcome: outcomes.count(outcome) for outcome in set(outcomes)})
     assert set(outcomes) <= {"right", "error"} and "right" in outcomes

@@ -175,6 +175,28 @@ def attributes(base: str, directory: str) -> dict:
     }
 
 
+@operation
+def many_open(base: str, count: str) -> dict:
+    """Opens the files f0, f1, ... over four connections, and reads each in two parts, all of them open meanwhile. File N
+    has the same content as the file 0 from byte N % 1000."""
+    files, error = [], ""
+    for number in range(int(count)):
+        file = client.File()
+        status, _ = file.open(f"{base.replace('://', f'://u{number % 4}@')}/f{number}")
+        if not status.ok:
+            error = text(status.message)
+            break
+        files.append(file)
+    whole = files[0].read(0, 1 << 20)[1] if files else b""
+    wrong = set()
+    for part in ((0, 100), (100, 1 << 20)):
+        for number, file in enumerate(files):
+            expected = whole[number % 1000:][part[0]:part[0] + part[1]]
+            if file.read(*part)[1] != expected:
+                wrong.add(number)
+    return {"opened": len(files), "wrong": sorted(wrong)[:10], "error": error}
+
+
 if __name__ == "__main__":
     name, base, directory = sys.argv[1:]
     print(json.dumps(OPERATIONS[name](base, directory)))
