@@ -101,6 +101,10 @@ impl Setup {
 
     /// Checks that nothing is in flight, and all bytes of `range` are present.
     fn check(&self, range: &Range<u64>) {
+        // Bytes are visible before their flight has ended.
+        for flight in self.entry.flights(&(0..u64::MAX)) {
+            future::block_on(flight.wait());
+        }
         assert_eq!(self.entry.flights(&(0..u64::MAX)).len(), 0);
         assert!(self.entry.covers(range));
     }

@@ -119,7 +119,7 @@ async fn files_are_opened_while_a_pin_waits_for_the_disk() {
     let Setup { origin, .. } = Setup::new().await;
     let volume = FaultVolume::default();
     let cache = Cache::on(Arc::new(volume.clone()), CacheOptions::default()).unwrap();
-    let cached = cache.around(around("memory", origin));
+    let cached = cache.around(tree("memory", origin)).unwrap();
     let held = volume.hold("rename");
     let pinning = tokio::spawn({
         let cache = cache.clone();
@@ -136,7 +136,7 @@ async fn files_are_opened_while_a_pin_waits_for_the_disk() {
     drop(held);
     assert_eq!(pinning.await.unwrap().unwrap(), 1, "the entry that was opened meanwhile");
     drop(file);
-    assert_eq!(cache.evict_below("memory", &path("/a")).await.unwrap().pinned, 1);
+    assert_eq!(cache.evict_selected(&below("memory", path("/a"))).await.unwrap().pinned, 1);
 }
 
 #[tokio::test]

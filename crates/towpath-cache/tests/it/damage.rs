@@ -12,7 +12,7 @@ use towpath_cache::{Cache, CacheOptions, CacheStore, entry_files};
 use towpath_store::{ByteRange, Caller, ReadBuffer, ReadHandle, Store, sys::disk};
 use towpath_testkit::volume::FaultVolume;
 
-use crate::origin::{Origin, around, path};
+use crate::origin::{Origin, path, tree};
 
 const SIZE: usize = 1_000_000;
 
@@ -180,7 +180,7 @@ impl BadDisk {
 
     fn cache(origin: &Origin, volume: &FaultVolume) -> (Cache, CacheStore) {
         let cache = Cache::on(Arc::new(volume.clone()), CacheOptions::default()).unwrap();
-        let cached = cache.around(around("memory", Arc::new(origin.store.clone())));
+        let cached = cache.around(tree("memory", Arc::new(origin.store.clone()))).unwrap();
         (cache, cached)
     }
 
@@ -211,15 +211,15 @@ async fn a_sector_that_cannot_be_read_is_damage_and_storing_goes_on() {
     disk.reopen();
     assert!(disk.volume.lose_sector(&data, 500_000));
     disk.check(400_000, 200_000).await;
-    let statistics = disk.cached.statistics();
+    let statistics = disk.cached.statistics()[0].1;
     assert_eq!((statistics.damaged_bytes, statistics.fetched_bytes), (16 << 10, 16 << 10), "its unit");
     assert_eq!((statistics.bypass_bytes, disk.cache.statistics().disk_failures), (0, 1));
     // Other bytes are stored at once.
     disk.check(700_000, 100_000).await;
-    assert_eq!(disk.cached.statistics().bypass_bytes, 0);
+    assert_eq!(disk.cached.statistics()[0].1.bypass_bytes, 0);
     disk.reopen();
     disk.check(0, 600_000).await;
-    assert_eq!(disk.cached.statistics().fetched_bytes, 0, "the repair was stored");
+    assert_eq!(disk.cached.statistics()[0].1.fetched_bytes, 0, "the repair was stored");
 }
 
 #[tokio::test]
@@ -233,10 +233,10 @@ async fn a_sector_that_fails_after_its_comparison_is_fetched_again() {
     for (index, result) in file.read_vector(ranges.clone()).collect::<Vec<_>>().await {
         disk.origin.pattern().check(ranges[index].offset, &result.unwrap());
     }
-    assert_eq!(disk.cached.statistics().damaged_bytes, 16 << 10);
+    assert_eq!(disk.cached.statistics()[0].1.damaged_bytes, 16 << 10);
     assert!(disk.volume.lose_sector(&data, 900_000));
     disk.check(0, SIZE).await;
-    let statistics = disk.cached.statistics();
+    let statistics = disk.cached.statistics()[0].1;
     assert_eq!((statistics.damaged_bytes, statistics.bypass_bytes), (32 << 10, 0));
 }
 
@@ -248,9 +248,9 @@ async fn an_index_that_cannot_be_read_counts_as_none() {
     disk.reopen();
     assert!(disk.volume.lose_sector(&index, 0));
     disk.check(0, SIZE).await;
-    let statistics = disk.cached.statistics();
+    let statistics = disk.cached.statistics()[0].1;
     assert_eq!((statistics.fetched_bytes, statistics.bypass_bytes), (SIZE as u64, 0));
     disk.reopen();
     disk.check(0, SIZE).await;
-    assert_eq!(disk.cached.statistics().fetched_bytes, 0);
+    assert_eq!(disk.cached.statistics()[0].1.fetched_bytes, 0);
 }

@@ -8,7 +8,8 @@ use std::{
 
 use tempfile::TempDir;
 use towpath_cache::{
-    Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, Rules, TreeOptions, entry_files,
+    Cache, CacheOptions, CacheStore, Credential, OriginOptions, OriginStatistics, Rules, Selection, TreeOptions,
+    entry_files,
 };
 use towpath_store::{
     Caller, CreateOptions, Expectation, OpenOptions, Overwrite, ReadHandle, Store, StorePath, memory::MemoryStore,
@@ -113,7 +114,7 @@ impl Origin {
 
     /// Evicts the file. Returns the number of entries that are in use.
     pub(crate) async fn evict(&self) -> u64 {
-        let evicted = self.cached().cache().evict_below(NAME, &path()).await;
+        let evicted = self.cached().cache().evict_selected(&Selection::All).await;
         evicted.unwrap().in_use
     }
 
