@@ -32,16 +32,17 @@ use crate::{
     origin::Origin,
     origins::{Origins, TreeOptions},
     pins::Pins,
+    quotas::{Quota, QuotaStatistics},
     recent::RecentMap,
     store::CacheStore,
     version::{Version, entry_name, file_name},
 };
 
 /// How often the space is checked.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of victims in a row that could not be evicted, because they were in use, after which eviction pauses until
 /// the next check.
-const MAX_REFUSALS: u32 = 100;
+pub(crate) const MAX_REFUSALS: u32 = 100;
 /// Maximum number of files that are closed on a network thread; more are closed by the disk pool.
 const MAX_CLOSED_NOW: usize = 16;
 /// Number of directories of entries.
@@ -60,32 +61,47 @@ pub struct CacheOptions {
     pub high_watermark: f64,
     /// Share of the disk in use at which eviction ends; also of `max_bytes`, relative to `high_watermark`.
     pub low_watermark: f64,
+    /// Limits of the space below single paths.
+    pub quotas: Vec<Quota>,
 }
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { disk_jobs: 64, idle_files: 128, max_bytes: None, high_watermark: 0.95, low_watermark: 0.90 }
+        Self {
+            disk_jobs: 64,
+            idle_files: 128,
+            max_bytes: None,
+            high_watermark: 0.95,
+            low_watermark: 0.90,
+            quotas: Vec::new(),
+        }
     }
 }
 
 impl CacheOptions {
     /// Returns the number of bytes to free if the entries take `bytes`, and the disk has this space; 0 below the high
     /// watermark.
-    fn excess(&self, bytes: u64, disk: Space) -> u64 {
-        let share = |total: u64, share: f64| (total as f64 * share.clamp(0.0, 1.0)) as u64;
+    pub(crate) fn excess(&self, bytes: u64, disk: Space) -> u64 {
         let used = disk.total.saturating_sub(disk.free);
         let of_disk = match used > share(disk.total, self.high_watermark) {
             true => used.saturating_sub(share(disk.total, self.low_watermark)),
             false => 0,
         };
-        let of_limit = match self.max_bytes {
-            Some(limit) if bytes > limit => {
-                bytes.saturating_sub(share(limit, self.low_watermark / self.high_watermark.max(0.01)))
-            }
-            _ => 0,
-        };
+        let of_limit = self.max_bytes.map_or(0, |limit| self.above(limit, bytes));
         of_disk.max(of_limit).min(bytes)
     }
+
+    /// Returns the number of bytes to free if entries take `bytes`, and may take `limit`.
+    fn above(&self, limit: u64, bytes: u64) -> u64 {
+        match bytes > limit {
+            true => bytes.saturating_sub(share(limit, self.low_watermark / self.high_watermark.max(0.01))),
+            false => 0,
+        }
+    }
+}
+
+fn share(total: u64, share: f64) -> u64 {
+    (total as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
 /// A cache directory, which several origins may share.
@@ -147,10 +163,10 @@ impl Cache {
     pub fn on(volume: Arc<dyn Volume>, options: CacheOptions) -> Result<Self> {
         let disk = CacheDisk::open(volume, options.disk_jobs);
         let disk = Arc::new(disk.map_err(|error| disk_error("opening the cache", &error))?);
-        let (pins, inventory, accounts) = (Pins::read(&disk)?, Arc::default(), Arc::default());
+        let (pins, accounts) = (Pins::read(&disk)?, Arc::default());
         Ok(Self(Arc::new(Inner {
             disk,
-            inventory,
+            inventory: Arc::new(Inventory::new(options.quotas.clone())),
             pins,
             names: KnownVersions::default(),
             accounts,
@@ -176,6 +192,11 @@ impl Cache {
     pub fn statistics(&self) -> CacheStatistics {
         let Inner { disk, inventory, .. } = &*self.0;
         CacheStatistics { entries: inventory.len() as u64, bytes: inventory.bytes(), disk_failures: disk.failures() }
+    }
+
+    /// Returns the state of the quotas, in the order of the options.
+    pub fn quotas(&self) -> Vec<QuotaStatistics> {
+        self.0.inventory.quotas()
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -351,7 +372,7 @@ impl Cache {
             return self.remove_closed(name).map(drop);
         };
         let index = self.0.disk.volume.usage(&file_name(name, "index"))?;
-        let slot = self.0.inventory.slot(name, version.size, u32::try_from(index.changed_s).unwrap_or(0));
+        let slot = self.0.inventory.slot_of(&version, name, u32::try_from(index.changed_s).unwrap_or(0));
         slot.set_pinned(self.0.pins.contain(&version.origin, &version.path));
         if slot.bytes() == 0 {
             self.0.inventory.set_bytes(&slot, data.allocated_bytes + index.allocated_bytes);
@@ -409,24 +430,32 @@ impl Cache {
         self.0.disk.pool.run(query).await
     }
 
-    /// Frees space if the disk or the cache is above its high watermark, until it is below the low one.
+    /// Frees space if a quota, the disk or the cache is above its high watermark, until it is below the low one.
     ///
     /// # Errors
     /// Errors of the disk.
     pub async fn evict_excess(&self) -> Result<()> {
+        for (number, QuotaStatistics { quota, bytes, .. }) in self.quotas().into_iter().enumerate() {
+            let excess = self.0.options.above(quota.max_bytes, bytes);
+            if excess > 0 {
+                let freed = self.free(excess, Some(number)).await?;
+                tracing::info!(path = %quota.path, excess, freed, "evicted from the cache, above a quota");
+            }
+        }
         let excess = self.0.options.excess(self.0.inventory.bytes(), self.space().await?);
         if excess > 0 {
-            let freed = self.free(excess).await?;
+            let freed = self.free(excess, None).await?;
             tracing::info!(excess, freed, "evicted from the cache");
         }
         Ok(())
     }
 
-    /// Frees `bytes`, the least valuable first. Returns how many were freed: fewer if the rest is in use or pinned.
-    async fn free(&self, bytes: u64) -> Result<u64> {
+    /// Frees `bytes` of all entries or of those of a quota, the least valuable first. Returns how many were freed: fewer
+    /// if the rest is in use or pinned.
+    async fn free(&self, bytes: u64, quota: Option<usize>) -> Result<u64> {
         let (mut freed, mut refusals) = (0, 0);
         while freed < bytes && refusals < MAX_REFUSALS {
-            let Some(victim) = self.0.inventory.victim(now_s(), random::number) else { break };
+            let Some(victim) = self.0.inventory.victim(now_s(), quota, random::number) else { break };
             match self.evict(&victim).await {
                 Ok(Some(more @ 1..)) => (freed, refusals) = (freed + more, 0),
                 Ok(_) => refusals += 1,
@@ -444,7 +473,7 @@ impl Cache {
     /// Evicts a segment, or the whole of a closed entry with one segment. If the segment is empty, evicts the next one
     /// of the entry that is not. Returns the freed bytes, or `None` if it is in use.
     async fn evict(&self, victim: &Victim) -> Result<Option<u64>> {
-        let Victim { slot, segment } = victim;
+        let slot = &victim.slot;
         let name = slot.name;
         self.let_close(&name);
         let open = self.entries().open.get(&name).and_then(Weak::upgrade);
@@ -466,7 +495,7 @@ impl Cache {
             }
         };
         let mut freed = None;
-        for segment in (*segment..slot.segments()).chain(0..*segment) {
+        for segment in victim.segments() {
             freed = entry.free(&slot.range(segment)).await?;
             if freed != Some(0) {
                 // It is empty or in use now: others are to be chosen next.
@@ -486,7 +515,7 @@ impl Cache {
     async fn remove_entry(&self, name: &EntryName) -> Result<Option<u64>> {
         self.let_close(name);
         let (cache, name) = (self.clone(), *name);
-        let bytes = self.0.inventory.slot(&name, 0, now_s()).bytes();
+        let bytes = self.0.inventory.bytes_of(&name);
         let job = move || cache.remove_closed(&name).map_err(|error| disk_error("removing an entry", &error));
         Ok(self.0.disk.pool.run(job).await?.then_some(bytes))
     }

@@ -138,7 +138,7 @@ impl Entry {
     /// Creates an entry, whose files are not open yet.
     pub(crate) fn new(version: Version, name: EntryName, disk: &Arc<CacheDisk>, inventory: &Arc<Inventory>) -> Self {
         let codec = IndexCodec::new(disk.id, name);
-        let slot = inventory.slot(&name, version.size, now_s());
+        let slot = inventory.slot_of(&version, &name, now_s());
         let (disk, inventory) = (Arc::clone(disk), Arc::clone(inventory));
         Self {
             version,

@@ -14,7 +14,11 @@ use std::{
     },
 };
 
-use crate::index::EntryName;
+use crate::{
+    index::EntryName,
+    quotas::{Quota, QuotaStatistics, Quotas},
+    version::Version,
+};
 
 /// Length of a segment in bytes, a whole number of chunks.
 pub(crate) const SEGMENT_BYTES: u64 = 16 << 20;
@@ -39,11 +43,13 @@ pub(crate) struct Slot {
     /// When each segment was last used, in seconds since the Unix epoch.
     used_s: Box<[AtomicU32]>,
     is_pinned: AtomicBool,
+    /// Number of the quota that the entry counts for.
+    quota: Option<usize>,
 }
 
 impl Slot {
-    fn new(name: EntryName, size: u64, now_s: u32) -> Self {
-        let segment_bytes = size.div_ceil(MAX_SEGMENTS).max(1).next_multiple_of(SEGMENT_BYTES);
+    fn new(name: EntryName, size: u64, now_s: u32, quota: Option<usize>) -> Self {
+        let segment_bytes = segment_bytes(size);
         let segments = size.div_ceil(segment_bytes).max(1);
         Self {
             name,
@@ -52,6 +58,7 @@ impl Slot {
             segment_bytes,
             used_s: (0..segments).map(|_| AtomicU32::new(now_s)).collect(),
             is_pinned: AtomicBool::new(false),
+            quota,
         }
     }
 
@@ -111,6 +118,11 @@ impl Slot {
     }
 }
 
+/// Returns the length of the segments of a file of `size` bytes.
+pub(crate) fn segment_bytes(size: u64) -> u64 {
+    size.div_ceil(MAX_SEGMENTS).max(1).next_multiple_of(SEGMENT_BYTES)
+}
+
 /// What to evict.
 #[derive(Debug, Clone)]
 pub(crate) struct Victim {
@@ -118,50 +130,93 @@ pub(crate) struct Victim {
     pub(crate) segment: usize,
 }
 
+impl Victim {
+    /// Returns the segments of the entry, in the order in which one with data is searched for.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, count) = (self.segment, self.slot.segments());
+        (first..count).chain(0..first)
+    }
+}
+
 /// All entries of a cache.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inventory {
     slots: Mutex<Slots>,
     bytes: AtomicU64,
+    quotas: Quotas,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slots {
-    by_name: HashMap<EntryName, usize>,
-    list: Vec<Arc<Slot>>,
+    /// For each entry, its list and its index there.
+    by_name: HashMap<EntryName, (usize, usize)>,
+    /// One list for each quota, and a last one of the entries without.
+    lists: Vec<Vec<Arc<Slot>>>,
+}
+
+impl Slots {
+    fn get(&self, name: &EntryName) -> Option<&Arc<Slot>> {
+        let (list, index) = self.by_name.get(name)?;
+        self.lists.get(*list)?.get(*index)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.lists.iter().flatten()
+    }
+}
+
+impl Default for Inventory {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
 }
 
 impl Inventory {
+    /// Creates an inventory without entries.
+    pub(crate) fn new(quotas: Vec<Quota>) -> Self {
+        let slots = Slots { by_name: HashMap::new(), lists: vec![Vec::new(); quotas.len() + 1] };
+        Self { slots: Mutex::new(slots), bytes: AtomicU64::new(0), quotas: Quotas::new(quotas) }
+    }
+
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the slot of an entry of a file of `size` bytes, which is added if it is missing.
-    pub(crate) fn slot(&self, name: &EntryName, size: u64, now_s: u32) -> Arc<Slot> {
+    /// Returns the slot of the entry of a version, which is added if it is missing.
+    pub(crate) fn slot_of(&self, version: &Version, name: &EntryName, now_s: u32) -> Arc<Slot> {
+        self.slot(name, version.size, now_s, self.quotas.of(version))
+    }
+
+    /// Returns the slot of an entry of a file of `size` bytes, which is added if it is missing, and counts for a quota.
+    pub(crate) fn slot(&self, name: &EntryName, size: u64, now_s: u32, quota: Option<usize>) -> Arc<Slot> {
         let mut slots = self.slots();
-        if let Some(slot) = slots.by_name.get(name).and_then(|index| slots.list.get(*index)) {
+        if let Some(slot) = slots.get(name) {
             return Arc::clone(slot);
         }
-        let slot = Arc::new(Slot::new(*name, size, now_s));
-        let index = slots.list.len();
-        slots.by_name.insert(*name, index);
-        slots.list.push(Arc::clone(&slot));
+        let slot = Arc::new(Slot::new(*name, size, now_s, quota));
+        let number = quota.unwrap_or(self.quotas.len());
+        if let Some(list) = slots.lists.get_mut(number) {
+            list.push(Arc::clone(&slot));
+            let index = list.len() - 1;
+            slots.by_name.insert(*name, (number, index));
+        }
         slot
     }
 
     /// Returns the space that an entry takes in bytes; 0 if it is unknown.
     pub(crate) fn bytes_of(&self, name: &EntryName) -> u64 {
         let slots = self.slots();
-        slots.by_name.get(name).and_then(|index| slots.list.get(*index)).map_or(0, |slot| slot.bytes())
+        slots.get(name).map_or(0, |slot| slot.bytes())
     }
 
     /// Removes an entry.
     pub(crate) fn remove(&self, name: &EntryName) {
         let mut slots = self.slots();
-        let Some(index) = slots.by_name.remove(name) else { return };
-        let slot = slots.list.swap_remove(index);
-        if let Some(moved) = slots.list.get(index).map(|moved| moved.name) {
-            slots.by_name.insert(moved, index);
+        let Some((number, index)) = slots.by_name.remove(name) else { return };
+        let Some(list) = slots.lists.get_mut(number) else { return };
+        let slot = list.swap_remove(index);
+        if let Some(moved) = list.get(index).map(|moved| moved.name) {
+            slots.by_name.insert(moved, (number, index));
         }
         drop(slots);
         self.set_bytes(&slot, 0);
@@ -170,19 +225,33 @@ impl Inventory {
     /// Sets the space that an entry takes.
     pub(crate) fn set_bytes(&self, slot: &Slot, bytes: u64) {
         let before = slot.bytes.swap(bytes, Relaxed);
-        self.bytes.fetch_add(bytes.wrapping_sub(before), Relaxed);
+        self.add(slot, bytes.wrapping_sub(before));
+    }
+
+    /// Adds to the sums; they wrap, so that a difference can be added.
+    fn add(&self, slot: &Slot, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.quotas.add(slot.quota, bytes);
+    }
+
+    /// Records that the space of an entry changed by the difference between `before` and `after`.
+    pub(crate) fn change_bytes(&self, slot: &Slot, before: u64, after: u64) {
+        match after.checked_sub(before) {
+            Some(more) => self.add_bytes(slot, more),
+            None => self.subtract_bytes(slot, before - after),
+        }
     }
 
     /// Adds to the space that an entry takes.
     pub(crate) fn add_bytes(&self, slot: &Slot, bytes: u64) {
         slot.bytes.fetch_add(bytes, Relaxed);
-        self.bytes.fetch_add(bytes, Relaxed);
+        self.add(slot, bytes);
     }
 
     /// Subtracts from the space that an entry takes.
     pub(crate) fn subtract_bytes(&self, slot: &Slot, bytes: u64) {
         let before = slot.bytes.fetch_update(Relaxed, Relaxed, |now| Some(now.saturating_sub(bytes)));
-        self.bytes.fetch_sub(bytes.min(before.unwrap_or(0)), Relaxed);
+        self.add(slot, bytes.min(before.unwrap_or(0)).wrapping_neg());
     }
 
     /// Returns the space of all entries in bytes.
@@ -192,21 +261,37 @@ impl Inventory {
 
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.slots().list.len()
+        self.slots().by_name.len()
     }
 
     /// Returns the names of all entries.
     pub(crate) fn names(&self) -> Vec<EntryName> {
-        self.slots().list.iter().map(|slot| slot.name).collect()
+        self.slots().all().map(|slot| slot.name).collect()
+    }
+
+    /// Returns the quotas, and the space of each.
+    pub(crate) fn quotas(&self) -> Vec<QuotaStatistics> {
+        let slots = self.slots();
+        let lists = slots.lists.iter().enumerate();
+        let quotas = lists.filter_map(|(number, list)| {
+            let (quota, bytes) = self.quotas.get(number)?;
+            Some(QuotaStatistics { quota: quota.clone(), bytes, entries: list.len() as u64 })
+        });
+        quotas.collect()
     }
 
     /// Returns what to evict next, the least valuable of a random sample of segments; `None` if the sample has nothing
-    /// that may be evicted. `random` returns random numbers.
-    pub(crate) fn victim(&self, now_s: u32, random: impl Fn() -> u64) -> Option<Victim> {
+    /// that may be evicted. The sample is of all entries, or of those of a quota. `random` returns random numbers.
+    pub(crate) fn victim(&self, now_s: u32, quota: Option<usize>, random: impl Fn() -> u64) -> Option<Victim> {
         let slots = self.slots();
+        let lists = match quota {
+            Some(number) => slots.lists.get(number..=number)?,
+            None => &slots.lists,
+        };
+        let count = lists.iter().map(Vec::len).sum();
         let mut best: Option<(f64, Victim)> = None;
         for _ in 0..SAMPLE {
-            let slot = slots.list.get((random() as usize).checked_rem(slots.list.len())?)?;
+            let slot = nth(lists, (random() as usize).checked_rem(count)?)?;
             if slot.is_pinned() || slot.bytes() == 0 {
                 continue;
             }
@@ -218,6 +303,17 @@ impl Inventory {
         }
         best.map(|(_, victim)| victim)
     }
+}
+
+/// Returns the slot at a position in the lists, one after the other.
+fn nth(lists: &[Vec<Arc<Slot>>], mut position: usize) -> Option<&Arc<Slot>> {
+    for list in lists {
+        match position.checked_sub(list.len()) {
+            Some(behind) => position = behind,
+            None => return list.get(position),
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -245,7 +341,7 @@ mod tests {
     #[test]
     fn the_space_is_the_sum_of_the_entries() {
         let inventory = Inventory::default();
-        let [first, second] = [1, 2].map(|number| inventory.slot(&name(number), 100, 0));
+        let [first, second] = [1, 2].map(|number| inventory.slot(&name(number), 100, 0, None));
         inventory.set_bytes(&first, 1000);
         inventory.add_bytes(&second, 500);
         inventory.set_bytes(&first, 600);
@@ -254,34 +350,34 @@ mod tests {
         inventory.remove(&name(1));
         inventory.remove(&name(1));
         assert_eq!((inventory.bytes(), inventory.len()), (0, 1));
-        assert!(Arc::ptr_eq(&second, &inventory.slot(&name(2), 100, 0)));
+        assert!(Arc::ptr_eq(&second, &inventory.slot(&name(2), 100, 0, None)));
     }
 
     #[test]
     fn what_was_not_used_for_long_goes_first_and_what_is_pinned_stays() {
         let inventory = Inventory::default();
         for number in 0..50 {
-            let slot = inventory.slot(&name(number), 1000, 1000 + u32::from(number) * 10);
+            let slot = inventory.slot(&name(number), 1000, 1000 + u32::from(number) * 10, None);
             inventory.set_bytes(&slot, 4096);
         }
         let random = numbers();
-        let victims: Vec<_> = (0..20).filter_map(|_| inventory.victim(2000, &random)).collect();
+        let victims: Vec<_> = (0..20).filter_map(|_| inventory.victim(2000, None, &random)).collect();
         assert!(victims.iter().all(|victim| victim.slot.name[0] < 15), "{victims:?}");
-        (0..50).for_each(|number| inventory.slot(&name(number), 1000, 0).set_pinned(number != 49));
-        let others = (0..100).filter_map(|_| inventory.victim(2000, &random)).map(|victim| victim.slot.name[0]);
+        (0..50).for_each(|number| inventory.slot(&name(number), 1000, 0, None).set_pinned(number != 49));
+        let others = (0..100).filter_map(|_| inventory.victim(2000, None, &random)).map(|victim| victim.slot.name[0]);
         assert!(others.into_iter().all(|number| number == 49));
     }
 
     #[test]
     fn the_cold_parts_of_a_hot_file_go_first() {
         let inventory = Inventory::default();
-        let slot = inventory.slot(&name(1), 4 * SEGMENT_BYTES, 100);
+        let slot = inventory.slot(&name(1), 4 * SEGMENT_BYTES, 100, None);
         inventory.set_bytes(&slot, 4 * SEGMENT_BYTES);
         for segment in [0, 1, 3] {
             slot.touch(&slot.range(segment), 900);
         }
         let random = numbers();
-        assert!((0..10).all(|_| inventory.victim(1000, &random).unwrap().segment == 2));
+        assert!((0..10).all(|_| inventory.victim(1000, None, &random).unwrap().segment == 2));
     }
 
     #[test]
@@ -289,10 +385,10 @@ mod tests {
         let inventory = Inventory::default();
         for number in 0..40 {
             let bytes = if number < 20 { 20_000 } else { 10_000_000 };
-            inventory.set_bytes(&inventory.slot(&name(number), bytes, 100), bytes);
+            inventory.set_bytes(&inventory.slot(&name(number), bytes, 100, None), bytes);
         }
         let random = numbers();
-        assert!((0..10).all(|_| inventory.victim(1000, &random).unwrap().slot.name[0] >= 20));
+        assert!((0..10).all(|_| inventory.victim(1000, None, &random).unwrap().slot.name[0] >= 20));
     }
 
     #[test]
@@ -333,8 +429,30 @@ mod tests {
 
     #[test]
     fn even_the_largest_file_has_a_bounded_number_of_segments() {
-        let slot = Slot::new(name(1), u64::MAX >> 1, 0);
+        let slot = Slot::new(name(1), u64::MAX >> 1, 0, None);
         assert!(slot.segments() as u64 <= MAX_SEGMENTS);
         slot.touch(&(u64::MAX / 4..u64::MAX / 4 + 1), 7);
+    }
+
+    #[test]
+    fn the_victims_of_a_quota_are_its_own_entries() {
+        let quota = Quota { path: towpath_store::StorePath::root(), places: Vec::new(), max_bytes: 100 };
+        let inventory = Inventory::new(vec![quota]);
+        for number in 0..100 {
+            let slot = inventory.slot(&name(number), 1000, 1000, (number >= 98).then_some(0));
+            inventory.set_bytes(&slot, 4096);
+        }
+        let random = numbers();
+        assert!((0..50).all(|_| inventory.victim(2000, Some(0), &random).unwrap().slot.name[0] >= 98));
+        let used = |inventory: &Inventory| {
+            inventory.quotas().iter().map(|used| (used.bytes, used.entries)).collect::<Vec<_>>()
+        };
+        assert_eq!(used(&inventory), [(8192, 2)]);
+        inventory.remove(&name(98));
+        inventory.remove(&name(3));
+        inventory.subtract_bytes(&inventory.slot(&name(99), 1000, 0, None), 96);
+        assert_eq!((used(&inventory), inventory.bytes()), (vec![(4000, 1)], 98 * 4096 - 96));
+        inventory.remove(&name(99));
+        assert!(inventory.victim(2000, Some(0), &random).is_none() && inventory.victim(2000, None, &random).is_some());
     }
 }

@@ -12,7 +12,7 @@ use std::{path::Path, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
-use towpath_cache::{Cache, CacheNamespace};
+use towpath_cache::{Cache, CacheNamespace, CacheOptions};
 use towpath_proto::url::Url;
 use towpath_server::Server;
 use towpath_store::sys::environment;
@@ -113,7 +113,8 @@ fn described(settings: &CacheConfig) -> Result<String, Failure> {
 fn open(settings: &CacheConfig, descriptors: u64) -> Result<(Cache, Arc<CacheNamespace>), Failure> {
     let tree = origins::connect(settings)?;
     let forwarder = ListedStorages::new(settings)?.map(|listed| Arc::new(listed) as _);
-    let cache = Cache::open(&settings.directory, settings.cache(descriptors))?;
+    let options = CacheOptions { quotas: settings.quotas(tree.as_ref())?, ..settings.cache(descriptors) };
+    let cache = Cache::open(&settings.directory, options)?;
     let tree = tree.map(|tree| cache.around(tree)).transpose()?;
     let namespace = Arc::new(CacheNamespace::new(cache.clone(), tree, forwarder));
     Ok((cache, namespace))

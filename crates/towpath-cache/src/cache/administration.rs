@@ -123,7 +123,7 @@ impl Cache {
         let mut eviction = Eviction::default();
         for (name, version) in self.selected(selection).await? {
             eviction.entries += 1;
-            let slot = self.0.inventory.slot(&name, version.size, 0);
+            let slot = self.0.inventory.slot_of(&version, &name, 0);
             if slot.is_pinned() {
                 eviction.pinned += 1;
                 continue;
@@ -154,7 +154,7 @@ impl Cache {
         let entries = self.selected(&Selection::Below(vec![(origin.into(), path.clone())])).await?;
         for (name, version) in &entries {
             let is_pinned = self.0.pins.contain(&version.origin, &version.path);
-            self.0.inventory.slot(name, version.size, 0).set_pinned(is_pinned);
+            self.0.inventory.slot_of(version, name, 0).set_pinned(is_pinned);
         }
         // One that was created meanwhile may have the old pins, and no index yet.
         let open: Vec<_> = self.entries().open.values().filter_map(Weak::upgrade).collect();

@@ -133,6 +133,11 @@ fn print(action: &CacheAction, answer: &Value) -> Result<(), Failure> {
                 let (stale, missing) = (number(origin, "stale"), number(origin, "missing"));
                 writeln!(out, "  without the origin: {stale} opens of stale and {missing} of missing files")?;
             }
+            for quota in answer["quotas"].as_array().into_iter().flatten() {
+                let (used, max) = (bytes(quota, "bytes"), bytes(quota, "max_bytes"));
+                let path = quota["path"].as_str().unwrap_or_default();
+                writeln!(out, "quota of {path}: {used} of {max}, {} entries", number(quota, "entries"))?;
+            }
             writeln!(out, "{} failures of the disk", number(answer, "disk_failures"))?;
         }
         CacheAction::Ls(_) => {

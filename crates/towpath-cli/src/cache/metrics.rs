@@ -7,7 +7,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use towpath_cache::{Cache, CacheNamespace};
+use towpath_cache::{Cache, CacheNamespace, QuotaStatistics};
 use towpath_server::metrics::Collector;
 
 /// The counters of a cache and its origins.
@@ -28,6 +28,11 @@ struct BytesLabels {
     kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QuotaLabels {
+    path: String,
+}
+
 impl Collector for CacheMetrics {
     fn register_metrics(&self, registry: &mut Registry) {
         let (cache, origins) = (self.cache.statistics(), self.namespace.statistics());
@@ -37,6 +42,7 @@ impl Collector for CacheMetrics {
         let space = Gauge::<i64>::default();
         space.set(i64::try_from(cache.bytes).unwrap_or(i64::MAX));
         registry.register_with_unit("cache_space", "Space of the entries", Unit::Bytes, space);
+        register_quotas(&self.cache, registry);
         let failures = Counter::<u64>::default();
         failures.inc_by(cache.disk_failures);
         registry.register("cache_disk_failures", "Failed calls on the disk of the cache", failures);
@@ -73,4 +79,16 @@ impl Collector for CacheMetrics {
         );
         registry.register("cache_missing", "Opens and queries of files known to be missing", missing);
     }
+}
+
+/// Registers the space of each quota, and its limit, by path of the cache.
+fn register_quotas(cache: &Cache, registry: &mut Registry) {
+    let (space, limits) = (Family::<QuotaLabels, Gauge>::default(), Family::<QuotaLabels, Gauge>::default());
+    for QuotaStatistics { quota, bytes, .. } in cache.quotas() {
+        let labels = QuotaLabels { path: quota.path.to_string() };
+        space.get_or_create(&labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        limits.get_or_create(&labels).set(i64::try_from(quota.max_bytes).unwrap_or(i64::MAX));
+    }
+    registry.register_with_unit("cache_quota_space", "Space of the entries of a quota", Unit::Bytes, space);
+    registry.register_with_unit("cache_quota_max", "Maximum space of the entries of a quota", Unit::Bytes, limits);
 }

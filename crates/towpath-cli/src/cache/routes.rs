@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use http::Method;
 use serde_json::{Value, json};
-use towpath_cache::{AccessRecord, Cache, CacheNamespace, EntryDescription, ScrubOutcome, Spoiling};
+use towpath_cache::{AccessRecord, Cache, CacheNamespace, EntryDescription, QuotaStatistics, ScrubOutcome, Spoiling};
 use towpath_server::{
     access::Activity,
     routes::{RouteRequest, RouteResponse, Routes},
@@ -120,6 +120,7 @@ impl CacheRoutes {
             "entries": cache.entries,
             "bytes": cache.bytes,
             "disk_failures": cache.disk_failures,
+            "quotas": self.cache.quotas().iter().map(quota_row).collect::<Vec<_>>(),
             "origins": origins.iter().map(|(name, origin)| json!({
                 "origin": **name,
                 "served_bytes": origin.served_bytes,
@@ -167,6 +168,11 @@ fn rows<T>(all: &[T], row: impl Fn(&T) -> Value) -> Value {
 fn entry_row(entry: &EntryDescription, path: &str) -> Value {
     json!({"origin": entry.origin, "path": path, "size": entry.size,
            "present_bytes": entry.present_bytes, "pinned": entry.is_pinned})
+}
+
+fn quota_row(used: &QuotaStatistics) -> Value {
+    let QuotaStatistics { quota, bytes, entries } = used;
+    json!({"path": quota.path.to_string(), "max_bytes": quota.max_bytes, "bytes": bytes, "entries": entries})
 }
 
 fn access_row(record: &AccessRecord, path: &str) -> Value {

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use towpath_cache::{CacheOptions, Recheck, Rule, Rules};
+use towpath_cache::{CacheOptions, Quota, Recheck, Rule, Rules, TreeOptions};
 use towpath_server::{
     ServeConfig,
     config::{AccessConfig, AccessLogConfig, DEFAULT_PORT, HttpConfig, Limits, MetricsConfig, TlsConfig, listen},
@@ -55,6 +55,8 @@ pub(crate) struct CacheConfig {
     pub retry_time: HumanDuration,
     /// Limits of the space that the cache takes.
     pub space: SpaceConfig,
+    /// Limits of the space below single paths, in addition to those of `space`.
+    pub quota: Vec<QuotaConfig>,
     /// Addresses to listen on: `192.0.2.1:1094`, a host name, or a port for all addresses of this machine (`1094`).
     /// XRootD, HTTP and TLS share each port.
     #[serde(deserialize_with = "listen::addresses::<DEFAULT_PORT, _>")]
@@ -172,6 +174,16 @@ fn default_recheck() -> String {
     Recheck::default().to_string()
 }
 
+/// The maximum space of the files below a path.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuotaConfig {
+    /// The path, as clients see it. A file counts for the quota of the longest path.
+    pub path: String,
+    /// Maximum space of the cached data below it.
+    pub max: ByteSize,
+}
+
 impl Default for CacheConfig {
     fn default() -> Self {
         let ServeConfig { listen, site, drain, tls, access, http, limits, access_log, metrics, .. } =
@@ -185,6 +197,7 @@ impl Default for CacheConfig {
             ca: None,
             rule: Vec::new(),
             space: SpaceConfig::default(),
+            quota: Vec::new(),
             bytes_in_flight: ByteSize(64 << 20),
             deadline: HumanDuration(Duration::from_secs(10)),
             retry_time: HumanDuration(Duration::from_secs(30)),
@@ -216,6 +229,7 @@ impl CacheConfig {
             max_bytes: self.space.max.map(|max| max.0),
             high_watermark: self.space.high,
             low_watermark: self.space.low,
+            quotas: Vec::new(),
         }
     }
 
@@ -256,6 +270,29 @@ impl CacheConfig {
             Ok((prefix, Rule { recheck, stale_if_error, missing }))
         });
         Ok(Rules::new(rules.collect::<Result<_, Failure>>()?))
+    }
+
+    /// Returns the quotas of the tree of the origins. What clients read from storages in the path has none.
+    ///
+    /// # Errors
+    /// A path is invalid, or has two quotas.
+    pub(crate) fn quotas(&self, tree: Option<&TreeOptions>) -> Result<Vec<Quota>, Failure> {
+        let origins = tree.map(|tree| &*tree.origins).unwrap_or_default();
+        let mut quotas: Vec<Quota> = Vec::with_capacity(self.quota.len());
+        for QuotaConfig { path, max } in &self.quota {
+            let invalid = |problem: String| Failure::Usage(format!("quota of {path}: {problem}"));
+            let below = StorePath::parse(path.as_bytes()).map_err(|error| invalid(error.to_string()))?;
+            if quotas.iter().any(|other| other.path == below) {
+                return Err(invalid("the path has two quotas".into()));
+            }
+            let places = origins.iter().map(|origin| {
+                let at = origin.root.concat(&below).map_err(|error| invalid(error.to_string()))?;
+                Ok((origin.name.clone(), at))
+            });
+            let places = places.collect::<Result<_, Failure>>()?;
+            quotas.push(Quota { path: below, places, max_bytes: max.0 });
+        }
+        Ok(quotas)
     }
 
     /// Returns the settings of the underlying server.
