@@ -28,7 +28,7 @@ use towpath_store::{
 
 use crate::{
     disk::CacheDisk,
-    extents::{CHUNK_BYTES, ExtentMap, Interval, UNIT_BYTES, UnitCheck, split_at},
+    extents::{BLOCK_BYTES, CHUNK_BYTES, ExtentMap, Interval, UNIT_BYTES, UnitCheck, split_at},
     flights::{Flight, Flights, Outcome},
     index::{EntryName, IndexCodec, MAX_HEADER_BYTES, RECORD_BYTES, Record},
     inventory::{Inventory, Slot},
@@ -378,16 +378,17 @@ impl Entry {
         let intervals: Vec<Interval> = written.iter().flat_map(|written| &written.intervals).copied().collect();
         let records = {
             let mut state = self.state();
+            let before = state.extents.space_bytes();
             intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
+            self.inventory.change_bytes(&self.slot, before, state.extents.space_bytes());
             self.reserve_records(&mut state, intervals.iter().copied().map(Record::Present))
         };
-        self.inventory.add_bytes(&self.slot, intervals.iter().map(Interval::length).sum());
         written.into_iter().for_each(|written| written.end(Outcome::Stored));
         records
     }
 
-    /// Frees the space of `range`, whole chunks, unless a part of it is leased or in flight. Returns the number of bytes
-    /// that were present, or `None` if nothing was freed. May wait for the disk.
+    /// Frees the space of `range`, whole chunks, unless a part of it is leased or in flight. Returns the freed space in
+    /// bytes, or `None` if a part is in use. May wait for the disk.
     ///
     /// # Errors
     /// Errors of the cache's disk.
@@ -402,10 +403,11 @@ impl Entry {
             {
                 return Ok(None);
             }
-            let removed: u64 = state.extents.remove(&range).iter().map(Interval::length).sum();
-            if removed == 0 {
+            let before = state.extents.space_bytes();
+            if state.extents.remove(&range).is_empty() {
                 return Ok(Some(0));
             }
+            let removed = before.saturating_sub(state.extents.space_bytes());
             // Until the hole is punched nothing may be written there.
             let flight = state.flights.start(range.clone());
             let parts = (range.start..range.end).step_by(MAX_RECORD_BYTES as usize);
@@ -431,6 +433,8 @@ impl Entry {
         records.for_each(|record| self.codec.encode(&record, &mut bytes));
         let at = state.index_end;
         state.index_end += bytes.len() as u64;
+        let space = |length: u64| length.next_multiple_of(BLOCK_BYTES);
+        self.inventory.change_bytes(&self.slot, space(at), space(state.index_end));
         (bytes, at)
     }
 
@@ -503,11 +507,14 @@ impl Entry {
         }
         // Another reader may have repaired an interval meanwhile: then it has changed.
         let mut removed = Vec::new();
+        let before = state.extents.space_bytes();
         for interval in damaged {
             if state.extents.intervals(&(interval.start..interval.end)) == [interval] {
                 removed.extend(state.extents.remove(&(interval.start..interval.end)));
             }
         }
+        // The blocks stay allocated, but the same bytes are fetched again.
+        self.inventory.change_bytes(&self.slot, before, state.extents.space_bytes());
         let records = removed.iter().map(|interval| Record::Absent { start: interval.start, end: interval.end });
         let (records, at) = self.reserve_records(&mut state, records);
         drop(state);

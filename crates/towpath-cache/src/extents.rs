@@ -20,6 +20,10 @@ pub(crate) const UNIT_BYTES: u64 = 16 << 10;
 /// Size of a chunk in bytes.
 pub(crate) const CHUNK_BYTES: u64 = UNIT_BYTES * u64::BITS as u64;
 
+/// Size of a block of the disk in bytes, as of ext4, XFS and btrfs. A block takes its whole space, however few of its
+/// bytes are present.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
+
 /// How long a unit counts as verified. Meanwhile its pages may leave the memory and be read from the disk again without
 /// a comparison, so this bounds how long damage on the disk can stay undetected.
 pub(crate) const VERIFIED_FOR: Duration = Duration::from_secs(60);
@@ -89,6 +93,17 @@ impl Chunk {
         next >= end
     }
 
+    /// Returns the number of blocks with bytes of intervals that overlap a range relative to the chunk.
+    fn blocks(&self, start: u32, end: u32) -> u64 {
+        let (mut blocks, mut next) = (0, 0);
+        for interval in self.intervals.get(self.overlapping(start, end)).unwrap_or_default() {
+            let first = (interval.start / BLOCK_BYTES as u32).max(next);
+            next = interval.end.div_ceil(BLOCK_BYTES as u32);
+            blocks += u64::from(next.saturating_sub(first));
+        }
+        blocks
+    }
+
     /// Clears the bits if they are too old.
     fn expire(&mut self, now: Instant) {
         if self.verified_since.is_some_and(|since| now.duration_since(since) > VERIFIED_FOR) {
@@ -123,12 +138,19 @@ impl UnitCheck {
 pub(crate) struct ExtentMap {
     chunks: BTreeMap<u64, Chunk>,
     present_bytes: u64,
+    /// Number of blocks with present bytes.
+    blocks: u64,
 }
 
 impl ExtentMap {
     /// Returns the number of present bytes.
     pub(crate) fn present_bytes(&self) -> u64 {
         self.present_bytes
+    }
+
+    /// Returns the space of the present bytes on the disk: whole blocks.
+    pub(crate) fn space_bytes(&self) -> u64 {
+        self.blocks * BLOCK_BYTES
     }
 
     /// Adds an interval. Present intervals that overlap it are dropped, because it is newer. `verified` says that its
@@ -143,11 +165,12 @@ impl ExtentMap {
             end: (interval.end - base) as u32,
             crc32c: interval.crc32c,
         };
+        let (unit_start, unit_end) = unit_bounds(unit);
+        let blocks_before = chunk.blocks(unit_start, unit_end);
         let overlapping = chunk.overlapping(new.start, new.end);
         let dropped: u64 = chunk.intervals.drain(overlapping.clone()).map(|old| u64::from(old.end - old.start)).sum();
         self.present_bytes = self.present_bytes - dropped + interval.length();
         let mut at = overlapping.start;
-        let (unit_start, unit_end) = unit_bounds(unit);
         let stays_verified =
             chunk.of_unit(unit).is_empty() || verified.is_some_and(|now| is_verified(chunk, unit, now));
         if let Some(&before) = at.checked_sub(1).and_then(|index| chunk.intervals.get(index))
@@ -166,6 +189,7 @@ impl ExtentMap {
             chunk.intervals.remove(at);
         }
         chunk.intervals.insert(at, new);
+        self.blocks = self.blocks - blocks_before + chunk.blocks(unit_start, unit_end);
         match verified {
             Some(now) if stays_verified => chunk.set_verified(unit, now),
             _ => chunk.verified &= !(1 << unit),
@@ -177,8 +201,13 @@ impl ExtentMap {
         let mut removed = Vec::new();
         for (number, start, end) in chunks_of(range) {
             let Some(chunk) = self.chunks.get_mut(&number) else { continue };
+            // Blocks of the units at both ends may be shared with intervals that stay.
+            let (first, last) = (start / UNIT_BYTES as u32, end.div_ceil(UNIT_BYTES as u32));
+            let units = (first * UNIT_BYTES as u32, last * UNIT_BYTES as u32);
+            let blocks_before = chunk.blocks(units.0, units.1);
             let overlapping = chunk.overlapping(start, end);
             removed.extend(chunk.intervals.drain(overlapping).map(|packed| unpacked(number, packed)));
+            self.blocks = self.blocks - blocks_before + chunk.blocks(units.0, units.1);
             if chunk.intervals.is_empty() && chunk.leases == 0 {
                 self.chunks.remove(&number);
             }
@@ -420,6 +449,8 @@ mod tests {
             let intervals = map.intervals(&(0..SIZE as u64));
             prop_assert_eq!(intervals.iter().map(Interval::length).sum::<u64>(), map.present_bytes());
             prop_assert_eq!(map.present_bytes(), model.iter().filter(|here| **here).count() as u64);
+            let blocks = model.chunks(BLOCK_BYTES as usize).filter(|block| block.contains(&true)).count();
+            prop_assert_eq!(map.space_bytes(), blocks as u64 * BLOCK_BYTES);
             for pair in intervals.windows(2) {
                 let touch = pair[0].end == pair[1].start && pair[0].end % UNIT_BYTES != 0;
                 prop_assert!(pair[0].end <= pair[1].start && !touch);
