@@ -1,9 +1,12 @@
-//! What each access took, and where its time went: so that an operator can say which part is slow.
+//! What each access took, and where its time went: so that an operator can say which part is slow, and replay the
+//! accesses for other sizes of the cache ([`crate::simulation`]).
 
 use std::{
     collections::VecDeque,
+    fmt,
+    ops::Range,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -14,10 +17,18 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use crate::namespace::Selection;
+use crate::{
+    namespace::Selection,
+    segments::{SegmentUse, Segments},
+    version::{Version, hex},
+};
 
 /// Number of recent accesses that are kept.
 const RECENT: usize = 4096;
+/// Maximum number of ranges of read-ahead that a reader has not reached. The oldest are forgotten.
+const MAX_AHEAD: usize = 64;
+/// Number of bytes of the name of an entry in a record: two of 10^7 entries share them with a probability of 10^-5.
+const ENTRY_BYTES: usize = 8;
 
 /// An access to a file, from open to close.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +37,21 @@ pub struct AccessRecord {
     pub origin: Arc<str>,
     /// Path at the origin.
     pub path: StorePath,
+    /// The first 16 hexadecimal digits of the entry: the same for accesses to the same version of the file.
+    pub entry: String,
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// Modification time in nanoseconds since the Unix epoch, if the origin reports it.
+    pub mtime_ns: Option<i64>,
+    /// When the file was opened, in milliseconds since the Unix epoch.
+    pub opened_ms: i64,
     /// When the file was closed, in seconds since the Unix epoch.
     pub closed_s: i64,
     /// Time from open to close.
     pub duration: Duration,
     /// Bytes sent through the disk of the cache.
     pub served_bytes: u64,
-    /// Bytes that were absent when they were requested.
+    /// Bytes that were absent when they were requested, or that this reader's read-ahead fetched.
     pub missed_bytes: u64,
     /// Bytes passed through without being stored.
     pub bypass_bytes: u64,
@@ -40,24 +59,61 @@ pub struct AccessRecord {
     pub origin_wait: Duration,
     /// Time that reads waited for the disk of the cache, for data that were not in memory or had to be verified.
     pub disk_wait: Duration,
+    /// The parts of the file that were read, in order.
+    pub segments: Vec<SegmentUse>,
 }
 
+impl AccessRecord {
+    /// Returns the number of bytes that came from the disk of the cache without the origin.
+    pub fn hit_bytes(&self) -> u64 {
+        self.served_bytes.saturating_sub(self.missed_bytes)
+    }
+
+    /// Returns the time in which no read waited: the client and its network. `None` if reads overlapped so much that
+    /// their waits add up to more than the duration.
+    pub fn client_time(&self) -> Option<Duration> {
+        self.duration.checked_sub(self.origin_wait + self.disk_wait)
+    }
+}
+
+/// Receives each access when its file is closed. It must not block.
+pub type AccessObserver = Box<dyn Fn(&AccessRecord) + Send + Sync>;
+
 /// The recent accesses of a cache.
-#[derive(Debug, Default)]
-pub(crate) struct Accounts(Mutex<VecDeque<AccessRecord>>);
+#[derive(Default)]
+pub(crate) struct Accounts {
+    recent: Mutex<VecDeque<AccessRecord>>,
+    observer: OnceLock<AccessObserver>,
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accounts").finish_non_exhaustive()
+    }
+}
 
 impl Accounts {
+    /// Sets the observer of accesses, unless there is one.
+    pub(crate) fn observe(&self, observer: AccessObserver) {
+        // The first one stays.
+        let _ = self.observer.set(observer);
+    }
+
     fn record(&self, record: AccessRecord) {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(observer) = self.observer.get() {
+            observer(&record);
+        }
+        let mut records = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if records.len() == RECENT {
             records.pop_front();
         }
-        records.push_back(record);
+        // The segments are for the observer: 4,096 records of large files would take too much memory.
+        records.push_back(AccessRecord { segments: Vec::new(), ..record });
     }
 
-    /// Returns the records of the selected files, the latest last.
+    /// Returns the records of the selected files, the latest last, without their segments.
     pub(crate) fn recent(&self, selection: &Selection) -> Vec<AccessRecord> {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         records.iter().filter(|record| selection.contains(&record.origin, &record.path)).cloned().collect()
     }
 }
@@ -66,29 +122,117 @@ impl Accounts {
 #[derive(Debug)]
 pub(crate) struct Account {
     accounts: Arc<Accounts>,
-    origin: Arc<str>,
-    path: StorePath,
+    version: Version,
     opened: Instant,
-    pub(crate) served_bytes: AtomicU64,
-    pub(crate) missed_bytes: AtomicU64,
-    pub(crate) bypass_bytes: AtomicU64,
+    opened_ms: i64,
+    served_bytes: AtomicU64,
+    missed_bytes: AtomicU64,
+    bypass_bytes: AtomicU64,
     origin_us: AtomicU64,
     disk_us: AtomicU64,
+    reads: Mutex<Reads>,
+}
+
+/// The reads of an open file.
+#[derive(Debug, Default)]
+struct Reads {
+    segments: Segments,
+    /// What its read-ahead has fetched, and it has not read.
+    ahead: VecDeque<Range<u64>>,
+    /// Parts that are being sent by the kernel.
+    parts: Vec<Range<u64>>,
 }
 
 impl Account {
     /// Opens the account of a file.
-    pub(crate) fn open(accounts: &Arc<Accounts>, origin: &Arc<str>, path: &StorePath) -> Self {
+    pub(crate) fn open(accounts: &Arc<Accounts>, version: &Version) -> Self {
         Self {
             accounts: Arc::clone(accounts),
-            origin: Arc::clone(origin),
-            path: path.clone(),
+            version: version.clone(),
             opened: clock::now(),
+            opened_ms: clock::unix_ns().div_euclid(1_000_000),
             served_bytes: AtomicU64::new(0),
             missed_bytes: AtomicU64::new(0),
             bypass_bytes: AtomicU64::new(0),
             origin_us: AtomicU64::new(0),
             disk_us: AtomicU64::new(0),
+            reads: Mutex::new(Reads { segments: Segments::new(version.size), ..Reads::default() }),
+        }
+    }
+
+    fn reads(&self) -> MutexGuard<'_, Reads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a read of `range` from the disk of the cache. Returns the number of its bytes, and of those that this
+    /// reader's read-ahead had fetched; 0 if the kernel is sending the range: then [`Self::record_sent`] counts it.
+    pub(crate) fn record_served(&self, range: &Range<u64>) -> (u64, u64) {
+        let mut reads = self.reads();
+        if reads.parts.iter().any(|part| part.start <= range.start && range.end <= part.end) {
+            return (0, 0);
+        }
+        self.count(&mut reads, range)
+    }
+
+    /// Counts bytes of a part that the kernel has sent, as [`Self::record_served`].
+    pub(crate) fn record_sent(&self, range: &Range<u64>) -> (u64, u64) {
+        self.count(&mut self.reads(), range)
+    }
+
+    fn count(&self, reads: &mut Reads, range: &Range<u64>) -> (u64, u64) {
+        let bytes = range.end - range.start;
+        reads.segments.add(range);
+        self.served_bytes.fetch_add(bytes, Relaxed);
+        let ahead: u64 = take(&mut reads.ahead, range).iter().map(|part| part.end - part.start).sum();
+        self.missed_bytes.fetch_add(ahead, Relaxed);
+        (bytes, ahead)
+    }
+
+    /// Counts a request for `range`. `missing` returns how many bytes of a range are absent. Returns the number of bytes
+    /// that are absent, or were so before this reader's read-ahead.
+    pub(crate) fn record_request(&self, range: &Range<u64>, missing: impl Fn(&Range<u64>) -> u64) -> u64 {
+        let ahead = take(&mut self.reads().ahead, range);
+        let (mut missed, mut next) = (0, range.start);
+        for part in ahead {
+            missed += missing(&(next..part.start)) + (part.end - part.start);
+            next = part.end;
+        }
+        missed += missing(&(next..range.end));
+        self.missed_bytes.fetch_add(missed, Relaxed);
+        missed
+    }
+
+    /// Counts a read of `range` from the origin, without storing it.
+    pub(crate) fn record_bypass(&self, range: &Range<u64>) {
+        self.reads().segments.add(range);
+        self.bypass_bytes.fetch_add(range.end - range.start, Relaxed);
+    }
+
+    /// Remembers that read-ahead fetches `range`.
+    pub(crate) fn record_ahead(&self, range: Range<u64>) {
+        let ahead = &mut self.reads().ahead;
+        match ahead.back_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => {
+                if ahead.len() == MAX_AHEAD {
+                    ahead.pop_front();
+                }
+                ahead.push_back(range);
+            }
+        }
+    }
+
+    /// Begins sending a part by the kernel. Until [`Self::end_part`], reads of it are those that the server makes to
+    /// send it, and do not count.
+    pub(crate) fn begin_part(&self, part: &Range<u64>) {
+        self.reads().parts.push(part.clone());
+    }
+
+    /// Ends a part that was begun.
+    pub(crate) fn end_part(&self, part: &Range<u64>) {
+        let parts = &mut self.reads().parts;
+        if let Some(index) = parts.iter().position(|other| other == part) {
+            parts.swap_remove(index);
         }
     }
 
@@ -103,6 +247,27 @@ impl Account {
     }
 }
 
+/// Removes `range` from a list of ranges. Returns the removed parts, in order.
+fn take(list: &mut VecDeque<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let mut taken = Vec::new();
+    if list.iter().all(|part| part.end <= range.start || range.end <= part.start) {
+        return taken;
+    }
+    let mut left = VecDeque::with_capacity(list.len() + 1);
+    for part in list.drain(..) {
+        let (start, end) = (part.start.max(range.start), part.end.min(range.end));
+        if start >= end {
+            left.push_back(part);
+            continue;
+        }
+        left.extend([part.start..start, end..part.end].into_iter().filter(|rest| !rest.is_empty()));
+        taken.push(start..end);
+    }
+    *list = left;
+    taken.sort_unstable_by_key(|part| part.start);
+    taken
+}
+
 async fn timed<T>(account_us: &AtomicU64, waiting: impl Future<Output = T>) -> T {
     let start = clock::now();
     let outcome = waiting.await;
@@ -114,9 +279,15 @@ impl Drop for Account {
     fn drop(&mut self) {
         let bytes = |count: &AtomicU64| count.load(Relaxed);
         let time = |account_us: &AtomicU64| Duration::from_micros(account_us.load(Relaxed));
+        let name = self.version.name();
+        let segments = self.reads().segments.list();
         self.accounts.record(AccessRecord {
-            origin: Arc::clone(&self.origin),
-            path: self.path.clone(),
+            origin: Arc::clone(&self.version.origin),
+            path: self.version.path.clone(),
+            entry: hex(name.get(..ENTRY_BYTES).unwrap_or_default()),
+            size: self.version.size,
+            mtime_ns: self.version.mtime_ns,
+            opened_ms: self.opened_ms,
             closed_s: clock::unix_s(),
             duration: self.opened.elapsed(),
             served_bytes: bytes(&self.served_bytes),
@@ -124,6 +295,66 @@ impl Drop for Account {
             bypass_bytes: bytes(&self.bypass_bytes),
             origin_wait: time(&self.origin_us),
             disk_wait: time(&self.disk_us),
+            segments,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(size: u64) -> (Arc<Accounts>, Account) {
+        let version = Version {
+            origin: "memory".into(),
+            path: StorePath::parse(b"/f").unwrap(),
+            size,
+            mtime_ns: Some(1),
+            tag: None,
+        };
+        let accounts = Arc::<Accounts>::default();
+        let account = Account::open(&accounts, &version);
+        (accounts, account)
+    }
+
+    #[test]
+    fn bytes_that_read_ahead_fetched_for_this_reader_are_missed_once() {
+        let (accounts, account) = account(1000);
+        assert_eq!(account.record_request(&(0..100), |range| range.end - range.start), 100);
+        account.record_served(&(0..100));
+        account.record_ahead(100..200);
+        account.record_ahead(200..300);
+        assert_eq!(account.record_served(&(100..150)), (50, 50));
+        assert_eq!(account.record_request(&(150..400), |_| 0), 150, "present now, because of the read-ahead");
+        account.record_served(&(150..400));
+        account.record_served(&(0..400));
+        drop(account);
+        let [record] = &accounts.recent(&Selection::All)[..] else { panic!() };
+        assert_eq!((record.served_bytes, record.missed_bytes, record.hit_bytes()), (800, 300, 500));
+    }
+
+    #[test]
+    fn a_part_that_the_kernel_sends_counts_when_it_is_sent() {
+        let (accounts, account) = account(1000);
+        account.begin_part(&(0..500));
+        assert_eq!(account.record_served(&(10..11)), (0, 0), "a read of the server to send it");
+        account.record_sent(&(0..200));
+        account.end_part(&(0..500));
+        account.record_served(&(200..500));
+        drop(account);
+        assert_eq!(accounts.recent(&Selection::All)[0].served_bytes, 500);
+    }
+
+    #[test]
+    fn the_observer_gets_the_segments_and_the_memory_does_not_keep_them() {
+        let (accounts, account) = account(100);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let observed = Arc::clone(&seen);
+        accounts.observe(Box::new(move |record| observed.lock().unwrap().push(record.clone())));
+        account.record_bypass(&(0..100));
+        drop(account);
+        assert_eq!(seen.lock().unwrap()[0].segments.len(), 1);
+        assert_eq!(seen.lock().unwrap()[0].entry.len(), 16);
+        assert!(accounts.recent(&Selection::All)[0].segments.is_empty());
     }
 }

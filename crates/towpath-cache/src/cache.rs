@@ -23,7 +23,7 @@ use towpath_store::{
 };
 
 use crate::{
-    accounts::Accounts,
+    accounts::{AccessObserver, Accounts},
     disk::{CacheDisk, TRASH, absent_if_missing},
     entry::{Entry, disk_error, now_s},
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
@@ -201,6 +201,11 @@ impl Cache {
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `observer` for each access when its file is closed. Only the first observer is called.
+    pub fn observe_accesses(&self, observer: AccessObserver) {
+        self.0.accounts.observe(observer);
     }
 
     pub(crate) fn accounts(&self) -> &Arc<Accounts> {

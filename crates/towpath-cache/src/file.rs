@@ -4,6 +4,8 @@
 //! flights of its range; the bytes are leased, verified, and read from the disk. If the disk of the cache fails, the
 //! read is passed to the origin.
 
+mod sent_part;
+
 use std::{
     ops::Range,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
@@ -17,6 +19,7 @@ use towpath_store::{
     Result, VectorReads,
 };
 
+use self::sent_part::SentPart;
 use crate::{
     accounts::Account,
     announced::Positions,
@@ -85,15 +88,19 @@ impl OpenedFile {
 
     /// Counts the absent bytes that a reader requests.
     fn demand(&self, ranges: &[Range<u64>]) {
-        let missing: u64 = ranges.iter().map(|range| self.entry.missing_bytes(range)).sum();
-        self.origin.counters.missed_bytes.fetch_add(missing, Relaxed);
-        self.account.missed_bytes.fetch_add(missing, Relaxed);
+        let missing = |range: &Range<u64>| self.entry.missing_bytes(range);
+        let missed: u64 = ranges.iter().map(|range| self.account.record_request(range, missing)).sum();
+        self.origin.counters.missed_bytes.fetch_add(missed, Relaxed);
     }
 
     /// Counts bytes that a reader gets through the disk of the cache.
-    fn count_served(&self, bytes: u64) {
-        self.origin.counters.served_bytes.fetch_add(bytes, Relaxed);
-        self.account.served_bytes.fetch_add(bytes, Relaxed);
+    fn count_served(&self, range: &Range<u64>) {
+        self.count(self.account.record_served(range));
+    }
+
+    fn count(&self, (served, ahead): (u64, u64)) {
+        self.origin.counters.served_bytes.fetch_add(served, Relaxed);
+        self.origin.counters.missed_bytes.fetch_add(ahead, Relaxed);
     }
 
     /// Requests the absent bytes of `ranges` from the origin, and returns the flights that this starts. Returns
@@ -116,7 +123,7 @@ impl OpenedFile {
         let ahead = read_ahead.next(range, self.metadata.size);
         drop(read_ahead);
         if let Some(ahead) = ahead {
-            self.request(&[ahead]);
+            self.request(&[ahead]).iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
         }
     }
 
@@ -187,7 +194,7 @@ impl OpenedFile {
             buffer = returned;
             match read {
                 Ok(()) => {
-                    self.count_served(range.end - range.start);
+                    self.count_served(range);
                     return Ok(buffer);
                 }
                 Err(error) => {
@@ -204,7 +211,7 @@ impl OpenedFile {
     async fn read_source(&self, range: &Range<u64>, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let length = (range.end - range.start) as usize;
         self.origin.counters.bypass_bytes.fetch_add(length as u64, Relaxed);
-        self.account.bypass_bytes.fetch_add(length as u64, Relaxed);
+        self.account.record_bypass(range);
         let read = async {
             let spare = self.source.has_alternative().then(|| buffer.clone());
             match (self.read_source_once(range, buffer).await, spare) {
@@ -255,8 +262,8 @@ impl OpenedFile {
             let Ok(Location::Disk(lease)) = self.locate(range, next).await else { return None };
             leases.push(lease);
         }
-        let all = self.account.disk(self.entry.read_all(ranges)).await.ok()??;
-        self.count_served(all.len() as u64);
+        let all = self.account.disk(self.entry.read_all(ranges.clone())).await.ok()??;
+        ranges.iter().for_each(|range| self.count_served(range));
         let mut rest = all;
         Some(wanted.iter().map(|range| Ok(rest.split_to(range.length))).collect())
     }
@@ -270,7 +277,7 @@ impl OpenedFile {
         let mut buffer = vec![0; range.length];
         match self.entry.read_now(&mut [ReadBuffer { offset: range.offset, buffer: &mut buffer }]) {
             Some(()) => {
-                self.count_served(range.length as u64);
+                self.count_served(&whole);
                 Ok(buffer.into())
             }
             None => self.read(&whole, Vec::with_capacity(range.length)).await.map(Bytes::from),
@@ -324,7 +331,7 @@ impl ReadHandle for CachedFile {
             buffer.truncate(before);
             return None;
         }
-        self.0.count_served(length as u64);
+        self.0.count_served(&range);
         self.0.request_ahead(&range);
         Some(Ok(length))
     }
@@ -338,7 +345,7 @@ impl ReadHandle for CachedFile {
             return Some(Err(past_the_end()));
         }
         self.0.entry.read_now(buffers)?;
-        self.0.count_served(bytes as u64);
+        buffers.iter().for_each(|range| self.0.count_served(&self.0.range(range.offset, range.buffer.len())));
         Some(Ok(()))
     }
 
@@ -382,9 +389,8 @@ impl ReadHandle for CachedFile {
         if !self.0.entry.is_verified(&range) {
             return None;
         }
-        self.0.count_served(range.end - range.start);
         self.0.request_ahead(&range);
-        Some(LocalPart::leased(file, Arc::new(lease)))
+        Some(LocalPart::leased(file, Arc::new(SentPart::new(Arc::clone(&self.0), lease, range))))
     }
 
     fn check_version(&self) -> Result<()> {

@@ -14,6 +14,7 @@
 //! Not included: servers (`towpath-server`), the clients of the origins (`towpath-client`), and access rights, which
 //! the servers check before they call a store.
 
+mod access_line;
 mod accounts;
 mod announced;
 mod breaker;
@@ -37,6 +38,7 @@ mod quotas;
 mod read_ahead;
 mod recent;
 mod rules;
+mod segments;
 mod source;
 mod store;
 mod sync;
@@ -44,7 +46,8 @@ mod version;
 mod writes;
 mod written_file;
 
-pub use accounts::AccessRecord;
+pub use access_line::{ACCESS_KIND, AccessLine, SegmentItem};
+pub use accounts::{AccessObserver, AccessRecord};
 pub use cache::{
     Cache, CacheOptions, CacheStatistics,
     administration::{EntryDescription, Eviction, ScrubOutcome, Spoiling},
@@ -55,4 +58,5 @@ pub use origins::TreeOptions;
 pub use pins::Pin;
 pub use quotas::{Quota, QuotaStatistics};
 pub use rules::{Recheck, Rule, Rules};
+pub use segments::SegmentUse;
 pub use store::{CacheStore, OriginStatistics, entry_files};

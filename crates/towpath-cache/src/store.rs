@@ -278,7 +278,7 @@ impl CacheStore {
         let origin = self.origins.all().iter().find(|origin| origin.name == version.origin)?;
         match self.cache.entry(version).await {
             Ok(entry) => {
-                let account = Account::open(self.cache.accounts(), &origin.name, &entry.version.path);
+                let account = Account::open(self.cache.accounts(), &entry.version);
                 Some(Arc::new(CachedFile::new(Arc::clone(origin), entry, source, metadata, account)))
             }
             Err(error) => {

@@ -12,7 +12,7 @@ use std::{path::Path, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
-use towpath_cache::{Cache, CacheNamespace, CacheOptions};
+use towpath_cache::{AccessLine, Cache, CacheNamespace, CacheOptions};
 use towpath_proto::url::Url;
 use towpath_server::Server;
 use towpath_store::sys::environment;
@@ -54,6 +54,8 @@ async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
         .routes(Arc::new(CacheRoutes::new(cache.clone(), Arc::clone(&namespace), key.clone())))
         .collector(Arc::new(CacheMetrics { cache: cache.clone(), namespace }))
         .bind()?;
+    let log = server.access_lines();
+    cache.observe_accesses(Box::new(move |record| log.write(|| AccessLine::from(record).to_json())));
     if let Some(address) = server.addresses().first() {
         ControlFile::write(&settings.directory, *address, &key)
             .map_err(Failure::system("write the file `control` of the cache"))?;

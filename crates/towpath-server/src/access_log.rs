@@ -1,7 +1,13 @@
-//! The access log: one line per request, as text or JSON, written by a separate task so that requests never wait for
-//! it.
+//! The access log: one line per request, as text or JSON, and lines of other kinds ([`AccessLines`]). A separate task
+//! writes them, so that requests never wait for it.
 
-use std::{fmt, net::SocketAddr, path::Path, time::Duration};
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
@@ -16,7 +22,7 @@ use towpath_store::{
 };
 
 use crate::{
-    StartError,
+    Service, StartError,
     access::Denial,
     config::{AccessLogConfig, LogFormat},
     metrics::Face,
@@ -152,7 +158,18 @@ impl AccessLog {
             LogFormat::Text => line.text(),
             LogFormat::Json => serde_json::to_string(&line).expect("strings and numbers always serialize"),
         };
-        if sender.try_send(text).is_err() {
+        self.queue(sender, text);
+    }
+
+    /// Queues a line of another kind if the log is enabled. It has no line feed.
+    pub fn write(&self, line: impl FnOnce() -> String) {
+        if let Some((sender, _)) = &self.lines {
+            self.queue(sender, line());
+        }
+    }
+
+    fn queue(&self, sender: &mpsc::Sender<String>, line: String) {
+        if sender.try_send(line).is_err() {
             self.lost.inc();
         }
     }
@@ -160,6 +177,23 @@ impl AccessLog {
     /// Whether the log is enabled.
     pub fn is_on(&self) -> bool {
         self.lines.is_some()
+    }
+}
+
+/// Writes lines of another kind into the access log of a running server, beside those of its requests.
+#[derive(Debug, Clone)]
+pub struct AccessLines(Weak<Service>);
+
+impl AccessLines {
+    pub(crate) fn new(service: &Arc<Service>) -> Self {
+        Self(Arc::downgrade(service))
+    }
+
+    /// Queues a line, which has no line feed. `line` is called only if the log is enabled.
+    pub fn write(&self, line: impl FnOnce() -> String) {
+        if let Some(service) = self.0.upgrade() {
+            service.access_log.get().write(line);
+        }
     }
 }
 

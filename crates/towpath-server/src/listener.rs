@@ -30,6 +30,7 @@ use towpath_store::sys::net;
 pub use self::builder::ServerBuilder;
 use crate::{
     Service, Socket,
+    access_log::AccessLines,
     config::Limits,
     fair_pool::{Class, LeaseHolder, PeerProgress},
     http, reload, xrootd,
@@ -84,6 +85,11 @@ impl Server {
     /// Returns the addresses of the ports for monitoring, with the actual port for each configured port 0.
     pub fn monitoring_addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.monitoring_listeners)
+    }
+
+    /// Returns access to the access log for lines that are not of requests.
+    pub fn access_lines(&self) -> AccessLines {
+        AccessLines::new(&self.service)
     }
 
     /// Returns the token that stops the server when cancelled.

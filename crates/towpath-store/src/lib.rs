@@ -37,6 +37,6 @@ pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use retry::Backoff;
 pub use store::{
     ByteRange, Capabilities, Changes, ContentStream, CreateOptions, Entry, Expectation, ListOptions, Listing,
-    LocalPart, OpenOptions, Overwrite, Preparation, READ_BYTES, ReadBuffer, ReadHandle, Store, VectorReads,
+    LocalPart, OpenOptions, Overwrite, PartLease, Preparation, READ_BYTES, ReadBuffer, ReadHandle, Store, VectorReads,
     WriteHandle,
 };

@@ -168,18 +168,32 @@ pub struct LocalPart {
     /// The file. Bytes outside of the part are undefined.
     pub file: Arc<File>,
     /// Held by the store while the part is in use.
-    _lease: Option<Arc<dyn Send + Sync>>,
+    lease: Option<Arc<dyn PartLease>>,
+}
+
+/// Keeps the data of a [`LocalPart`] in place until it is dropped.
+pub trait PartLease: Send + Sync {
+    /// Records that `bytes` of the file from `offset` were sent to a client.
+    fn record_sent(&self, offset: u64, bytes: u64);
 }
 
 impl LocalPart {
     /// Creates a part of a file whose data the store never moves.
     pub fn new(file: Arc<File>) -> Self {
-        Self { file, _lease: None }
+        Self { file, lease: None }
     }
 
     /// Creates a part of a file whose data the store may move once `lease` is dropped.
-    pub fn leased(file: Arc<File>, lease: Arc<dyn Send + Sync>) -> Self {
-        Self { file, _lease: Some(lease) }
+    pub fn leased(file: Arc<File>, lease: Arc<dyn PartLease>) -> Self {
+        Self { file, lease: Some(lease) }
+    }
+
+    /// Records that `bytes` of the file from `offset` were sent to a client. A store that counts what its readers get
+    /// cannot see it otherwise.
+    pub fn record_sent(&self, offset: u64, bytes: u64) {
+        if let Some(lease) = &self.lease {
+            lease.record_sent(offset, bytes);
+        }
     }
 }
 

@@ -188,6 +188,7 @@ impl SpanQueue {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_of_connection(&error) => return Err(error),
             Err(error) => return Err(fail(failure, Error::new(Fault::Io, format!("reading: {error}")))),
         };
+        first.part.record_sent(first.offset, sent as u64);
         first.offset = offset;
         first.length -= sent as u64;
         if first.length == 0 {

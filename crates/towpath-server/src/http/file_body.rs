@@ -213,9 +213,11 @@ pub(super) async fn read_all(
 }
 
 async fn read_piece(handle: &dyn ReadHandle, offset: u64, length: usize) -> Result<Bytes> {
-    let bytes = match handle.local_part(offset, length as u64) {
-        Some(_) => read_local(handle, offset, length).await?,
-        None => handle.read(offset, length).await?,
+    // The part itself is not sent, so it is dropped before the reads that are.
+    let is_local = handle.local_part(offset, length as u64).is_some();
+    let bytes = match is_local {
+        true => read_local(handle, offset, length).await?,
+        false => handle.read(offset, length).await?,
     };
     if bytes.len() < length {
         return Err(Error::new(Fault::Truncated, "the file is shorter than its size"));

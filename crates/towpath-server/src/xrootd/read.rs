@@ -175,6 +175,7 @@ async fn send_part(
     handle.check_version()?;
     // A handle that follows the file has no version to compare.
     of_file.map_err(|error| Error::new(Fault::Io, format!("reading: {error}")).at(&file.path))?;
+    local.record_sent(offset, length);
     active_request.session.record_sent(&file.identity, length);
     Ok(())
 }
