@@ -39,6 +39,7 @@ mod read_ahead;
 mod recent;
 mod rules;
 mod segments;
+pub mod simulation;
 mod source;
 mod store;
 mod sync;

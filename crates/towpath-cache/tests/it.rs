@@ -1,6 +1,8 @@
 //! The cache against the promises of RFC 0001, and those of RFC 0008.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "it/accounting.rs"]
+mod accounting;
 #[path = "it/administration.rs"]
 mod administration;
 #[path = "it/cancelling.rs"]

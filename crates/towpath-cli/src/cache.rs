@@ -7,6 +7,7 @@ mod metrics;
 mod origins;
 mod routes;
 mod settings;
+mod simulate;
 
 use std::{path::Path, sync::Arc};
 
@@ -26,7 +27,7 @@ use self::{
 };
 use crate::{
     access,
-    cache::args::CacheArguments,
+    cache::args::{CacheAction, CacheArguments},
     config::{self, Layered},
     descriptors,
     failure::{Failure, complain},
@@ -36,6 +37,7 @@ use crate::{
 /// Runs `towpath cache`.
 pub(crate) async fn run(arguments: &CacheArguments) -> Result<(), Failure> {
     match &arguments.action {
+        Some(CacheAction::Simulate(simulation)) => simulate::run(simulation),
         Some(action) => commands::run(action).await,
         None => serve(arguments).await,
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use towpath_server::units::ByteSize;
 
 /// Arguments of `cache`.
 #[derive(Debug, Args)]
@@ -29,7 +30,7 @@ pub(crate) struct CacheArguments {
     pub config: Option<PathBuf>,
 }
 
-/// Subcommands of `cache`, for a running cache.
+/// Subcommands of `cache`: for a running cache, and `simulate`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheAction {
     /// Print counters: entries, and bytes served, fetched and bypassed by origin.
@@ -48,17 +49,20 @@ pub(crate) enum CacheAction {
     Scrub(CacheTarget),
     /// Damage a file in the cache on purpose, to see the damage found and repaired.
     Chaos(CacheChaos),
+    /// Replay access logs of a cache for other sizes, and print their hit rates.
+    Simulate(CacheSimulation),
 }
 
 impl CacheAction {
-    /// Returns the cache that the command is for.
-    pub(crate) fn target(&self) -> &CacheTarget {
-        match self {
+    /// Returns the running cache that the command is for, if it is for one.
+    pub(crate) fn target(&self) -> Option<&CacheTarget> {
+        Some(match self {
             Self::Stats(target) | Self::Scrub(target) => target,
             Self::Ls(query) | Self::Explain(query) => &query.target,
             Self::Pin(change) | Self::Unpin(change) | Self::Evict(change) => &change.target,
             Self::Chaos(chaos) => &chaos.target,
-        }
+            Self::Simulate(_) => return None,
+        })
     }
 }
 
@@ -100,6 +104,20 @@ pub(crate) struct CacheChaos {
     pub path: String,
     #[command(flatten)]
     pub target: CacheTarget,
+}
+
+/// Arguments of `cache simulate`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheSimulation {
+    /// Access logs of a cache, the oldest first; `-` for standard input.
+    #[arg(required = true, value_name = "ACCESSLOG")]
+    pub logs: Vec<PathBuf>,
+    /// Sizes to simulate, at most 16, such as `100GB,1TB`. The size that holds everything is always found.
+    #[arg(long, value_delimiter = ',', value_name = "SIZE,...")]
+    pub sizes: Vec<ByteSize>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A kind of damage.

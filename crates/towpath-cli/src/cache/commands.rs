@@ -30,7 +30,8 @@ struct RunningCache {
 
 /// Runs a command.
 pub(super) async fn run(action: &CacheAction) -> Result<(), Failure> {
-    let cache = RunningCache::find(action.target())?;
+    let Some(target) = action.target() else { return Ok(()) };
+    let cache = RunningCache::find(target)?;
     let answer = match action {
         CacheAction::Scrub(_) => return cache.scrub().await,
         CacheAction::Chaos(chaos) => {
@@ -40,6 +41,7 @@ pub(super) async fn run(action: &CacheAction) -> Result<(), Failure> {
             };
             cache.request(route, Some(&chaos.path)).await?
         }
+        CacheAction::Simulate(_) => return Ok(()),
         CacheAction::Stats(_) => cache.request("stats", None).await?,
         CacheAction::Ls(at) => cache.request("ls", at.path.as_deref()).await?,
         CacheAction::Explain(at) => cache.request("explain", at.path.as_deref()).await?,
@@ -47,7 +49,7 @@ pub(super) async fn run(action: &CacheAction) -> Result<(), Failure> {
         CacheAction::Unpin(at) => cache.request("unpin", Some(&at.path)).await?,
         CacheAction::Evict(at) => cache.request("evict", Some(&at.path)).await?,
     };
-    if action.target().json {
+    if target.json {
         return Ok(writeln!(std::io::stdout(), "{answer}")?);
     }
     print(action, &answer)
