@@ -123,14 +123,15 @@ def site(request, caches) -> Site:
 
 @pytest.fixture
 def own_site(request, binary, here) -> Callable[..., Site]:
-    """Starts a cache of one test: `own_site(origin, recheck)`."""
+    """Starts a cache of one test: `own_site(origin, recheck)`; `settings` are further ones."""
     started = []
 
-    def start(origin: tuple, recheck: str = "always", **more) -> Site:
+    def start(origin: tuple, recheck: str = "always", settings: str = "", **more) -> Site:
         fixture, scheme, _ = origin
         area = request.getfixturevalue(fixture)
         link = Link(area.server.port if scheme == "root" else area.server.http_port or area.server.port)
-        cache = start_cache(binary, origin_url(link.port, scheme), here / f"site{len(started)}", config=rules(recheck), **more)
+        cache = start_cache(binary, origin_url(link.port, scheme), here / f"site{len(started)}",
+                            config=rules(recheck) + settings, **more)
         started.append((cache, link))
         return Site(cache, link, area, scheme)
 
@@ -852,6 +853,109 @@ def test_damaged_metadata(damaged, kind, damage):
     }[damage])
     damaged.read()
     assert fetched_by(damaged.site, lambda: damaged.reader.curl("file")) == 0
+
+
+NO_WATERMARK = 'high = 1.0\nlow = 0.9\n'
+"""Settings of `[space]` so that a full disk of this machine evicts nothing."""
+
+
+def access_log(file: Path, log_format: str = "json") -> str:
+    """Returns settings with an access log."""
+    return f'[access_log]\npath = "{file}"\nformat = "{log_format}"\n'
+
+
+def accesses(log: Path, count: int) -> list[dict]:
+    """Waits for lines of accesses through the cache in an access log, and returns them."""
+    def found() -> list[dict]:
+        lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in map(json.loads, lines) if line.get("kind") == "cache"]
+    assert eventually(lambda: len(found()) >= count), log.read_text()
+    assert len(found()) == count
+    return found()
+
+
+def cache_statistics(clients: Clients, binary: Path, site: Site) -> dict:
+    """Returns the output of `towpath cache stats --json`."""
+    return json.loads(clients.run(binary, "cache", "stats", "--dir", site.cache.root, "--json").out)
+
+
+@pytest.mark.pair("xrdcp and curl", "the access log of a site cache: hits and misses of each file, counted once")
+def test_access_records(own_site, clients, here, binary):
+    log = here / "access.log"
+    site = own_site(OURS_ROOT, settings="[space]\n" + NO_WATERMARK + access_log(log))
+    data = content(SIZE, 11)
+    site.put("file", data)
+    for _ in range(2):
+        assert clients.run("xrdcp", "-s", site.url("file"), "-").out == data
+    for last in (9_999, SIZE - 1):
+        assert clients.run("curl", "-sS", "--fail", "-r", f"0-{last}", site.http("file")).out == data[:last + 1]
+    records = accesses(log, 4)
+    bytes_read = [(record["hit_bytes"], record["miss_bytes"], record["bypass_bytes"]) for record in records]
+    assert bytes_read == [(0, SIZE, 0), (SIZE, 0, 0), (10_000, 0, 0), (SIZE, 0, 0)]
+    assert all(record["path"] == site.path("file") and record["size"] == SIZE for record in records)
+    assert len({record["entry"] for record in records}) == 1
+    first, second = records[:2]
+    assert first["origin_us"] > 0 and second["origin_us"] == 0
+    assert first["segments"] == [[0, 1, SIZE, first["segments"][0][3]]] == second["segments"]
+    assert [record["opened_ms"] <= record["unix_ms"] for record in records] == [True] * 4
+    [origin] = cache_statistics(clients, binary, site)["origins"]
+    assert (origin["served_bytes"], origin["missed_bytes"]) == (3 * SIZE + 10_000, SIZE)
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.pair("towpath cache simulate", "the hit rates of other sizes of a site cache, from its access log")
+def test_simulate(own_site, clients, here, binary, log_format):
+    log, files, length = here / "access.log", 16, 1_000_000
+    limit = '[space]\nmax = "8MB"\n' + NO_WATERMARK
+    site = own_site(OURS_HTTP, settings=limit + access_log(log, log_format))
+    for number in range(files):
+        site.put(f"f{number}", content(length, number))
+    random_numbers = random.Random(5)
+    read = [min(random_numbers.randrange(files) for _ in range(2)) for _ in range(90)]
+    for number in read:
+        # The cache checks its space once a second.
+        time.sleep(0.05)
+        assert len(clients.run("curl", "-sS", "--fail", site.http(f"f{number}")).out) == length
+    records = accesses(log, len(read))
+    simulate = [binary, "cache", "simulate", "--sizes", "2MB,8MB", "--json"]
+    found = json.loads(clients.run(*simulate, log).out)
+    assert found["simulated"] and (found["accesses"], found["invalid_lines"]) == (len(read), 0)
+    assert found["requested_bytes"] == length * len(read)
+    assert found["recorded_hit_bytes"] == sum(record["hit_bytes"] for record in records)
+    everything = found["everything"]
+    assert (everything["bytes"], everything["origin_bytes"]) == (length * len(set(read)),) * 2
+    small, same = found["sizes"]
+    real = found["recorded_hit_bytes"] / found["requested_bytes"]
+    print(f"real {real:.3f}, simulated {same['byte_hit_rate']:.3f}, of 2 MB {small['byte_hit_rate']:.3f}")
+    assert small["byte_hit_rate"] < same["byte_hit_rate"] <= everything["byte_hit_rate"]
+    # Victims are random, and what is open during a check stays.
+    assert abs(real - same["byte_hit_rate"]) < 0.12
+    text = clients.run(binary, "cache", "simulate", "-", stdin=log.read_bytes()).text
+    assert text.startswith("simulated: 90 accesses") and "holds everything" in text
+    log.write_text(log.read_text() + "not a line\n")
+    failed = clients.run(*simulate, log, status=5)
+    assert b"skipped 1 line that no access log of a cache has" in failed.err and json.loads(failed.out)["invalid_lines"] == 1
+
+
+@pytest.mark.pair("xrdcp", "a quota of a path in a site cache, and its metrics")
+def test_quota(own_site, request, clients, binary):
+    area = request.getfixturevalue(OURS_ROOT[0])
+    quota = f'[[quota]]\npath = "{area.path}/small"\nmax = "3MB"\n'
+    site = own_site(OURS_ROOT, settings=quota + "[space]\n" + NO_WATERMARK)
+    for directory in ("small", "other"):
+        for number in range(6):
+            site.put(f"{directory}/{number}", content(1_000_000, number))
+            assert len(clients.run("xrdcp", "-s", site.url(f"{directory}/{number}"), "-").out) == 1_000_000
+
+    def state() -> dict:
+        return cache_statistics(clients, binary, site)
+
+    assert eventually(lambda: state()["quotas"][0]["bytes"] <= 3_000_000)
+    [used] = state()["quotas"]
+    assert used["path"] == site.path("small") and used["max_bytes"] == 3_000_000 and used["entries"] in (2, 3)
+    assert state()["entries"] == 6 + used["entries"]
+    metrics = clients.run("curl", "-sS", "--fail", site.cache.http("/metrics")).text
+    assert re.search(rf'^towpath_cache_quota_space_bytes{{.*path="{site.path("small")}".*}} {used["bytes"]}$', metrics, re.MULTILINE)
 
 
 NAMES = ["Data.txt", "data.txt", "a%2Fb", "a/b", "%41", "A", "n\u00e4me", "na\u0308me", "with blank", "plus+", "semi;v=1", "semi", "hash#1", "hash"]
