@@ -928,7 +928,7 @@ def test_simulate(own_site, clients, here, binary, log_format):
     real = found["recorded_hit_bytes"] / found["requested_bytes"]
     print(f"real {real:.3f}, simulated {same['byte_hit_rate']:.3f}, of 2 MB {small['byte_hit_rate']:.3f}")
     assert small["byte_hit_rate"] < same["byte_hit_rate"] <= everything["byte_hit_rate"]
-    # Victims are random, and what is open during a check stays.
+    # Victims are random, and open files stay.
     assert abs(real - same["byte_hit_rate"]) < 0.12
     text = clients.run(binary, "cache", "simulate", "-", stdin=log.read_bytes()).text
     assert text.startswith("simulated: 90 accesses") and "holds everything" in text

@@ -78,7 +78,7 @@ def site(binary, here, clients) -> Callable[..., Site]:
     started = []
 
     def start(config: str = "") -> Site:
-        # The servers run as another user, who may not enter the directory of the clients.
+        # The servers run as another user without the right to enter the directory of the clients.
         area = here.parent.parent / f"freshness-{here.name}"
         for name in ("hour", "short", "strict", "expires", "no-store", "silent"):
             (area / "export" / name).mkdir(parents=True)

@@ -397,14 +397,14 @@ mod tests {
         let inventory = Inventory::default();
         for number in 0..40 {
             let used_s = if number < 20 { 10 * YEAR_S } else { 4 * YEAR_S };
-            inventory.set_bytes(&inventory.slot(&name(number), 1000, used_s), 4096);
+            inventory.set_bytes(&inventory.slot(&name(number), 1000, used_s, None), 4096);
         }
         let random = numbers();
-        let victims = |now_s| (0..40).filter_map(|_| inventory.victim(now_s, &random)).collect::<Vec<_>>();
+        let victims = |now_s| (0..40).filter_map(|_| inventory.victim(now_s, None, &random)).collect::<Vec<_>>();
         assert!(victims(12 * YEAR_S).iter().all(|victim| victim.slot.name[0] >= 20));
         // Set back by seven years: the times in the future begin to age when they are noticed.
         drop(victims(5 * YEAR_S));
-        (20..40).for_each(|number| inventory.slot(&name(number), 1000, 0).touch(&(0..1), 5 * YEAR_S + 500));
+        (20..40).for_each(|number| inventory.slot(&name(number), 1000, 0, None).touch(&(0..1), 5 * YEAR_S + 500));
         let victims = victims(5 * YEAR_S + 1000);
         assert!(victims.iter().all(|victim| victim.slot.name[0] < 20), "they are older than what was used since");
     }
@@ -420,11 +420,11 @@ mod tests {
         for number in 0..1_000_000_u64 {
             let mut name = [0; 32];
             name[..8].copy_from_slice(&number.to_le_bytes());
-            inventory.set_bytes(&inventory.slot(&name, 1 << 20, 0), 1 << 20);
+            inventory.set_bytes(&inventory.slot(&name, 1 << 20, 0, None), 1 << 20);
         }
         let bytes = (resident_bytes() - before) / 1_000_000;
         assert!((50..=MAX_ENTRY_BYTES).contains(&bytes), "{bytes} bytes per entry");
-        assert!(inventory.victim(1, numbers()).is_some());
+        assert!(inventory.victim(1, None, numbers()).is_some());
     }
 
     #[test]
