@@ -212,6 +212,19 @@ impl Cache {
         &self.0.accounts
     }
 
+    /// Forgets that a version is the current one of its path: the next open queries the origin.
+    ///
+    /// # Errors
+    /// `Cancelled` if the process ends.
+    pub(crate) async fn forget_name(&self, version: &Version) -> Result<()> {
+        let (cache, version) = (self.clone(), version.clone());
+        let forget = move || {
+            cache.0.names.forget(&cache.0.disk, &version.origin, &version.path);
+            Ok(())
+        };
+        self.0.disk.pool.run(forget).await
+    }
+
     /// Returns the bytes of a version in the cache: exact for an open entry, else the space that it takes, at most its
     /// size. Does not wait for the disk.
     pub(crate) fn present_bytes(&self, version: &Version) -> u64 {

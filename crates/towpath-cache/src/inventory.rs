@@ -44,7 +44,7 @@ pub(crate) struct Slot {
     used_s: Box<[AtomicU32]>,
     is_pinned: AtomicBool,
     /// Number of the quota that the entry counts for.
-    quota: Option<usize>,
+    quota: Option<u32>,
 }
 
 impl Slot {
@@ -58,7 +58,7 @@ impl Slot {
             segment_bytes,
             used_s: (0..segments).map(|_| AtomicU32::new(now_s)).collect(),
             is_pinned: AtomicBool::new(false),
-            quota,
+            quota: quota.and_then(|number| u32::try_from(number).ok()),
         }
     }
 
@@ -231,7 +231,7 @@ impl Inventory {
     /// Adds to the sums; they wrap, so that a difference can be added.
     fn add(&self, slot: &Slot, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
-        self.quotas.add(slot.quota, bytes);
+        self.quotas.add(slot.quota.map(|number| number as usize), bytes);
     }
 
     /// Records that the space of an entry changed by the difference between `before` and `after`.

@@ -167,18 +167,9 @@ impl Source {
         if let Some(metadata) = metadata.filter(|metadata| same_content.is_of(version, &origin.name, metadata)) {
             return Ok(OpenFile::new(origin, handle, &metadata));
         }
-        self.forget().await?;
+        // A rule that it is still the current one was wrong.
+        self.opening.cache.forget_name(version).await?;
         let message = format!("the origin {} has another version of the file than the cache", origin.name);
         Err(Error::new(Fault::Changed, message).at(path))
-    }
-
-    /// Forgets the version: a rule that it is still the current one was wrong.
-    async fn forget(&self) -> Result<()> {
-        let (cache, version) = (self.opening.cache.clone(), self.opening.version.clone());
-        let forget = move || {
-            cache.names().forget(cache.disk(), &version.origin, &version.path);
-            Ok(())
-        };
-        self.opening.cache.disk().pool.run(forget).await
     }
 }

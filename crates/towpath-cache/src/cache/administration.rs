@@ -128,6 +128,8 @@ impl Cache {
                 eviction.pinned += 1;
                 continue;
             }
+            // Also of an entry that stays because it is in use.
+            self.forget_name(&version).await?;
             self.let_close(&name);
             if let Some(freed) = self.remove_entry(&name).await? {
                 eviction.freed_bytes += freed;
