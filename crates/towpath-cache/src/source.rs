@@ -151,11 +151,12 @@ impl Source {
         outcome
     }
 
-    /// Records the failure of a request for data. If the origin cannot be reached, the next request opens the file
-    /// again, perhaps at another origin.
+    /// Records the failure of a request for data. If the origin cannot be reached, the next request opens the file at
+    /// another one. A single origin keeps its handle, whose client connects again.
     pub(crate) fn record_failure(&self, file: &Arc<OpenFile>, error: &Error) {
         let mut state = self.state();
-        if is_unreachable(error) && state.file.as_ref().is_some_and(|current| Arc::ptr_eq(current, file)) {
+        let is_replaced = self.has_alternative() && is_unreachable(error);
+        if is_replaced && state.file.as_ref().is_some_and(|current| Arc::ptr_eq(current, file)) {
             state.file = None;
         }
     }
