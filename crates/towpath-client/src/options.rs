@@ -19,8 +19,10 @@ pub struct ClientOptions {
     pub ca_file: Option<PathBuf>,
     /// Trusted authorities of the system and the grid.
     pub authorities: AuthoritySettings,
-    /// Accept any certificate, with one warning per host. Tokens and passwords are then sent only within this machine.
+    /// Accept any certificate. Tokens and passwords are then sent only within this machine.
     pub insecure: bool,
+    /// Log one warning per host with `insecure`. Unset for a server that is known to be on this machine.
+    pub warn_insecure: bool,
     /// The location of `s3://` buckets.
     pub s3: S3Options,
     /// Permitted addresses. Checked for each connection, whether the user or a redirect named the host.
@@ -138,6 +140,7 @@ impl Default for ClientOptions {
             ca_file: None,
             authorities: AuthoritySettings::from_environment(),
             insecure: false,
+            warn_insecure: true,
             s3: S3Options::default(),
             destinations: Arc::new(DestinationPolicy::everywhere()),
             proxies: ProxySettings::from_environment(),

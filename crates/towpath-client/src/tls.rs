@@ -41,7 +41,7 @@ impl Tls {
     /// `InvalidArgument` if a named file or directory has no certificate, or if there is no trusted certificate.
     pub(crate) fn new(options: &ClientOptions) -> Result<Self> {
         let verifier: Arc<dyn ServerCertVerifier> = match options.insecure {
-            true => Arc::new(UnverifiedServers::default()),
+            true => Arc::new(UnverifiedServers::new(options.warn_insecure)),
             false => {
                 let (roots, named) = authorities::load(options.ca_file.as_deref(), &options.authorities)?;
                 let verifier = TrustedServers::new(roots, named);

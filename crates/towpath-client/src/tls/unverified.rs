@@ -15,16 +15,33 @@ use rustls::{
 /// Maximum number of hosts whose warnings are counted; beyond that, they may repeat.
 const MAX_HOSTS: usize = 1024;
 
-/// Accepts every certificate, with one warning per host.
+/// Accepts every certificate.
 #[derive(Debug)]
 pub(super) struct UnverifiedServers {
     provider: Arc<CryptoProvider>,
-    warned: Mutex<HashSet<String>>,
+    /// Hosts that a warning was logged for; `None` without warnings.
+    warned: Option<Mutex<HashSet<String>>>,
 }
 
-impl Default for UnverifiedServers {
-    fn default() -> Self {
-        Self { provider: Arc::new(aws_lc_rs::default_provider()), warned: Mutex::default() }
+impl UnverifiedServers {
+    /// Creates a verifier that logs one warning per host if `has_warnings`.
+    pub(super) fn new(has_warnings: bool) -> Self {
+        let warned = has_warnings.then(Mutex::default);
+        Self { provider: Arc::new(aws_lc_rs::default_provider()), warned }
+    }
+
+    fn warn_once(&self, host: &str) {
+        let Some(warned) = &self.warned else { return };
+        let mut warned = warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.len() >= MAX_HOSTS {
+            warned.clear();
+        }
+        if warned.insert(host.to_owned()) {
+            tracing::warn!(
+                "the certificate of {host} is not verified (--insecure): anyone on the way can read and change the data; \
+                 tokens and passwords are withheld"
+            );
+        }
     }
 }
 
@@ -37,17 +54,7 @@ impl ServerCertVerifier for UnverifiedServers {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let host = server.to_str().into_owned();
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        if warned.len() >= MAX_HOSTS {
-            warned.clear();
-        }
-        if warned.insert(host.clone()) {
-            tracing::warn!(
-                "the certificate of {host} is not verified (--insecure): anyone on the way can read and change the data; \
-                 tokens and passwords are withheld"
-            );
-        }
+        self.warn_once(&server.to_str());
         Ok(ServerCertVerified::assertion())
     }
 
