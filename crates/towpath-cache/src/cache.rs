@@ -121,6 +121,8 @@ struct Inner {
     removed: Notify,
     /// The entries opened last: kept open, so that they need not be verified again at each open.
     recent: Mutex<RecentMap<EntryName, Arc<Entry>>>,
+    /// Locked while the entries are listed for an operator.
+    listing: tokio::sync::Mutex<()>,
     /// When this cache was opened, in seconds since the Unix epoch.
     started_s: u32,
 }
@@ -173,6 +175,7 @@ impl Cache {
             entries: Mutex::default(),
             removed: Notify::new(),
             recent: Mutex::new(RecentMap::new(options.idle_files)),
+            listing: tokio::sync::Mutex::default(),
             options,
             started_s: now_s(),
         })))

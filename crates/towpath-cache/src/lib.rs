@@ -51,7 +51,7 @@ pub use access_line::{ACCESS_KIND, AccessLine, SegmentItem};
 pub use accounts::{AccessObserver, AccessRecord};
 pub use cache::{
     Cache, CacheOptions, CacheStatistics,
-    administration::{EntryDescription, Eviction, ScrubOutcome, Spoiling},
+    administration::{EntryDescription, EntryList, Eviction, ScrubOutcome, Spoiling},
 };
 pub use namespace::{CacheNamespace, Forwarder, Selection};
 pub use origin::{Credential, OriginOptions};

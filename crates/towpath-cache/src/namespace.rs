@@ -83,6 +83,14 @@ impl Selection {
             Self::Below(places) => places.iter().any(|(name, below)| **name == *origin && path.is_within(below)),
         }
     }
+
+    /// Returns whether the file at `path` of `origin` is at a selected path, not below it.
+    pub(crate) fn is_file(&self, origin: &str, path: &StorePath) -> bool {
+        match self {
+            Self::All => false,
+            Self::Below(places) => places.iter().any(|(name, at)| **name == *origin && path == at),
+        }
+    }
 }
 
 impl CacheNamespace {

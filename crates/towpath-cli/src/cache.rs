@@ -59,7 +59,7 @@ async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
     let log = server.access_lines();
     cache.observe_accesses(Box::new(move |record| log.write(|| AccessLine::from(record).to_json())));
     if let Some(address) = server.addresses().first() {
-        ControlFile::write(&settings.directory, *address, &key)
+        ControlFile::write(&settings.directory, *address, settings.tls.certificate.is_some(), &key)
             .map_err(Failure::system("write the file `control` of the cache"))?;
     }
     let _maintaining = AbortOnDropHandle::new(tokio::spawn(async move { cache.maintain().await }));

@@ -14,6 +14,8 @@ use crate::{
     version::{Version, file_name},
 };
 
+/// Number of entries whose headers are read by one job of the disk pool.
+const VISITED_TOGETHER: usize = 1000;
 /// Number of bytes that are verified at once while scrubbing.
 const SCRUB_BYTES: u64 = 4 << 20;
 
@@ -26,7 +28,7 @@ pub struct EntryDescription {
     pub path: StorePath,
     /// Size of the file in bytes.
     pub size: u64,
-    /// Number of bytes in the cache.
+    /// Number of bytes in the cache; of an entry that is not open approximately, from its space on the disk.
     pub present_bytes: u64,
     /// Modification time in nanoseconds since the Unix epoch, if the origin reports it.
     pub mtime_ns: Option<i64>,
@@ -69,45 +71,91 @@ pub enum Spoiling {
     Truncate,
 }
 
-impl Cache {
-    /// Returns the versions of the selected entries.
-    async fn selected(&self, selection: &Selection) -> Result<Vec<(EntryName, Version)>> {
-        let (cache, selection) = (self.clone(), selection.clone());
-        let job = move || {
-            let mut found = Vec::new();
-            for name in cache.0.inventory.names() {
-                // An entry that was removed meanwhile, or is being created, is not there.
-                if let Ok(Some(version)) = cache.read_version(&name)
-                    && selection.contains(&version.origin, &version.path)
-                {
-                    found.push((name, version));
-                }
-            }
-            Ok(found)
-        };
-        self.0.disk.pool.run(job).await
+/// Entries of the cache, in the order of their paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EntryList {
+    /// Number of all selected entries.
+    pub total: u64,
+    /// The first of them.
+    pub entries: Vec<EntryDescription>,
+}
+
+/// The first versions in the order of their paths, out of any number.
+#[derive(Debug)]
+struct FirstVersions {
+    max: usize,
+    total: u64,
+    /// At most twice `max`.
+    versions: Vec<Version>,
+}
+
+impl FirstVersions {
+    fn new(max: usize) -> Self {
+        Self { max, total: 0, versions: Vec::new() }
     }
 
-    /// Describes the selected entries, as far as the walk has found them. Reads the index of each.
+    fn add(&mut self, version: Version) {
+        self.total += 1;
+        self.versions.push(version);
+        if self.versions.len() >= self.max.saturating_mul(2) {
+            self.truncate();
+        }
+    }
+
+    fn truncate(&mut self) {
+        self.versions.sort_by(|one, other| (&one.path, &one.origin).cmp(&(&other.path, &other.origin)));
+        self.versions.truncate(self.max);
+    }
+}
+
+impl Cache {
+    /// Calls `visit` with the version of each selected entry. Reads the header of the index of each entry of the cache,
+    /// [`VISITED_TOGETHER`] at a time, and opens no entry.
     ///
     /// # Errors
-    /// Errors of the disk.
-    pub async fn describe(&self, selection: &Selection) -> Result<Vec<EntryDescription>> {
-        let mut descriptions = Vec::new();
-        for (_, version) in self.selected(selection).await? {
-            let entry = self.entry_unused(version).await?;
-            let Version { origin, path, size, mtime_ns, .. } = entry.version.clone();
-            descriptions.push(EntryDescription {
-                origin: origin.to_string(),
-                path,
-                size,
-                present_bytes: entry.present_bytes(),
-                mtime_ns,
-                is_pinned: entry.slot.is_pinned(),
-            });
+    /// `Cancelled` if the process ends.
+    async fn visit_selected(&self, selection: &Selection, mut visit: impl FnMut(EntryName, Version)) -> Result<()> {
+        for names in self.0.inventory.names().chunks(VISITED_TOGETHER) {
+            let (cache, selection, names) = (self.clone(), selection.clone(), names.to_vec());
+            let job = move || {
+                // An entry that was removed meanwhile, or is being created, is not there.
+                let versions = names.into_iter().filter_map(|name| Some((name, cache.read_version(&name).ok()??)));
+                let selected = versions.filter(|(_, version)| selection.contains(&version.origin, &version.path));
+                Ok(selected.collect::<Vec<_>>())
+            };
+            let found = self.0.disk.pool.run(job).await?;
+            found.into_iter().for_each(|(name, version)| visit(name, version));
         }
-        descriptions.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(descriptions)
+        Ok(())
+    }
+
+    /// Returns the versions of the selected entries.
+    async fn selected(&self, selection: &Selection) -> Result<Vec<(EntryName, Version)>> {
+        let mut found = Vec::new();
+        self.visit_selected(selection, |name, version| found.push((name, version))).await?;
+        Ok(found)
+    }
+
+    /// Describes the selected entries, as far as the walk has found them: the first `max` in the order of their paths.
+    /// Opens none. One call is made at a time, because it reads a part of each entry of the cache.
+    ///
+    /// # Errors
+    /// `Overloaded` while another call runs; `Cancelled` if the process ends.
+    pub async fn describe(&self, selection: &Selection, max: usize) -> Result<EntryList> {
+        let busy = || Error::new(Fault::Overloaded, "the entries are being listed for another client: try again");
+        let _one = self.0.listing.try_lock().map_err(|_| busy())?;
+        let mut first = FirstVersions::new(max);
+        self.visit_selected(selection, |_, version| first.add(version)).await?;
+        first.truncate();
+        let entries = first.versions.into_iter().map(|version| self.describe_version(version)).collect();
+        Ok(EntryList { total: first.total, entries })
+    }
+
+    fn describe_version(&self, version: Version) -> EntryDescription {
+        let present_bytes = self.present_bytes(&version);
+        let is_pinned = self.0.pins.contain(&version.origin, &version.path);
+        let Version { origin, path, size, mtime_ns, .. } = version;
+        EntryDescription { origin: origin.to_string(), path, size, present_bytes, mtime_ns, is_pinned }
     }
 
     /// Returns the recent accesses to the selected files, the latest last.
@@ -209,14 +257,24 @@ impl Cache {
         Ok(())
     }
 
-    /// Damages the data of the selected entries, so that an operator can see how damage is found and
-    /// repaired. Returns the number of damaged entries.
+    /// Damages the data of one selected file, so that an operator can see how damage is found and repaired. Returns the
+    /// number of damaged entries: one for each version of the file, and for each origin that has it.
     ///
     /// # Errors
-    /// `NotFound` if nothing of the file is in the cache; errors of the disk.
+    /// `InvalidArgument` if a directory is selected, with the number of entries below it; `NotFound` if nothing of the
+    /// file is in the cache; errors of the disk.
     pub async fn spoil(&self, selection: &Selection, how: Spoiling) -> Result<u64> {
         let mut spoiled = 0;
-        for (name, version) in self.selected(selection).await? {
+        let (of_file, below): (Vec<_>, Vec<_>) = self
+            .selected(selection)
+            .await?
+            .into_iter()
+            .partition(|(_, version)| selection.is_file(&version.origin, &version.path));
+        if of_file.is_empty() && !below.is_empty() {
+            let message = format!("a directory is not damaged: name one file (entries below it: {})", below.len());
+            return Err(Error::new(Fault::InvalidArgument, message));
+        }
+        for (name, version) in of_file {
             let entry = self.entry_unused(version).await?;
             let Some(present) = entry.first_present() else { continue };
             let (cache, spoiling) = (self.clone(), present.clone());
@@ -225,7 +283,7 @@ impl Cache {
             spoiled += 1;
         }
         if spoiled == 0 {
-            return Err(Error::new(Fault::NotFound, "nothing of it is in the cache"));
+            return Err(Error::new(Fault::NotFound, "nothing of this file is in the cache"));
         }
         Ok(spoiled)
     }

@@ -63,8 +63,11 @@ impl Setup {
     }
 
     async fn present(&self) -> Vec<(String, u64, bool)> {
-        let entries = self.cache().describe(&below("memory", StorePath::root())).await.unwrap();
-        entries.into_iter().map(|entry| (format!("{:?}", entry.path), entry.present_bytes, entry.is_pinned)).collect()
+        let list = self.cache().describe(&below("memory", StorePath::root()), usize::MAX).await.unwrap();
+        list.entries
+            .into_iter()
+            .map(|entry| (format!("{:?}", entry.path), entry.present_bytes, entry.is_pinned))
+            .collect()
     }
 }
 
@@ -91,6 +94,29 @@ async fn an_operator_evicts_what_is_below_a_path() {
     assert_eq!(freed_bytes, (BYTES as u64).next_multiple_of(4096), "whole blocks");
     Pattern::new(0).check(0, &open.read(0, BYTES).await.unwrap());
     assert_eq!(setup.cache().evict_selected(&below("other", path("/b"))).await.unwrap().entries, 0);
+}
+
+#[tokio::test]
+async fn a_listing_is_bounded_and_opens_nothing() {
+    let mut setup = Setup::new().await;
+    setup.open = None;
+    setup.open = Some(open(&setup.directory, &setup.origin, u64::MAX).await);
+    setup.cache().walk().await.unwrap();
+    let calls = async |max| setup.cache().describe(&Selection::All, max).await.unwrap();
+    let all = calls(usize::MAX).await;
+    let present: Vec<_> = all.entries.iter().map(|entry| (entry.path.clone(), entry.present_bytes)).collect();
+    let expected = ["/a/0", "/a/1", "/b/0"].map(|name| (path(name), BYTES as u64));
+    assert_eq!((all.total, present), (3, expected.to_vec()), "closed entries of whole files");
+    let first = calls(1).await;
+    assert_eq!((first.total, first.entries.len(), &first.entries[0].path), (3, 1, &path("/a/0")));
+    let selection = below("memory", path("/a"));
+    let list = || Box::pin(setup.cache().describe(&selection, 10));
+    let mut running = list();
+    assert!(futures::poll!(&mut running).is_pending());
+    assert_eq!(list().await.unwrap_err().fault(), Fault::Overloaded, "one at a time");
+    assert_eq!(running.await.unwrap().total, 2);
+    drop(Box::pin(list()));
+    assert_eq!(list().await.unwrap().total, 2);
 }
 
 #[tokio::test]
@@ -157,8 +183,14 @@ async fn a_scrub_finds_damage_and_the_next_read_repairs_it() {
         setup.check("/a/0").await;
         assert!(setup.cached().statistics()[0].1.damaged_bytes > before);
     }
-    let missing = setup.cache().spoil(&below("memory", path("/nothing")), Spoiling::Corrupt).await;
-    assert_eq!(missing.unwrap_err().fault(), Fault::NotFound);
+    let spoil = async |name| setup.cache().spoil(&below("memory", path(name)), Spoiling::Corrupt).await.unwrap_err();
+    assert_eq!(spoil("/nothing").await.fault(), Fault::NotFound);
+    let directory = spoil("/a").await;
+    assert_eq!(directory.fault(), Fault::InvalidArgument, "a directory is not damaged");
+    assert!(directory.to_string().contains("entries below it: 2"), "{directory}");
+    let all = setup.cache().spoil(&Selection::All, Spoiling::Corrupt).await.unwrap_err();
+    assert!(all.to_string().contains("entries below it: 3"), "{all}");
+    assert_eq!(setup.cache().scrub(u64::MAX).await.unwrap().damaged_bytes, 0);
 }
 
 #[tokio::test]

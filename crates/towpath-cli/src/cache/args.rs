@@ -43,6 +43,8 @@ pub(crate) enum CacheAction {
     Pin(CacheChange),
     /// No longer keep what is below a path.
     Unpin(CacheChange),
+    /// List the pinned paths.
+    Pins(CacheTarget),
     /// Evict everything below a path, except for pinned entries and data in use.
     Evict(CacheChange),
     /// Compare all data in the cache with their checksums.
@@ -57,7 +59,7 @@ impl CacheAction {
     /// Returns the running cache that the command is for, if it is for one.
     pub(crate) fn target(&self) -> Option<&CacheTarget> {
         Some(match self {
-            Self::Stats(target) | Self::Scrub(target) => target,
+            Self::Stats(target) | Self::Pins(target) | Self::Scrub(target) => target,
             Self::Ls(query) | Self::Explain(query) => &query.target,
             Self::Pin(change) | Self::Unpin(change) | Self::Evict(change) => &change.target,
             Self::Chaos(chaos) => &chaos.target,

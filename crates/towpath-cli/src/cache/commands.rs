@@ -1,6 +1,11 @@
-//! Commands for a running cache: `towpath cache stats`, `ls`, `explain`, `pin`, `evict`, `scrub`, `chaos`.
+//! Commands for a running cache: `towpath cache stats`, `ls`, `explain`, `pins`, `pin`, `evict`, `scrub`, `chaos`.
 
-use std::{collections::HashSet, io::Write as _, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    io::Write as _,
+    sync::Arc,
+    time::Duration,
+};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde_json::Value;
@@ -13,7 +18,10 @@ use super::{
     args::{CacheAction, CacheTarget, ChaosKind},
     control::ControlFile,
 };
-use crate::failure::{Failure, complain};
+use crate::{
+    failure::{Failure, complain},
+    output::count_text,
+};
 
 /// Maximum length of a response in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
@@ -33,7 +41,7 @@ pub(super) async fn run(action: &CacheAction) -> Result<(), Failure> {
     let Some(target) = action.target() else { return Ok(()) };
     let cache = RunningCache::find(target)?;
     let answer = match action {
-        CacheAction::Scrub(_) => return cache.scrub().await,
+        CacheAction::Scrub(target) => return cache.scrub(target.json).await,
         CacheAction::Chaos(chaos) => {
             let route = match chaos.kind {
                 ChaosKind::Corrupt => "corrupt",
@@ -43,6 +51,7 @@ pub(super) async fn run(action: &CacheAction) -> Result<(), Failure> {
         }
         CacheAction::Simulate(_) => return Ok(()),
         CacheAction::Stats(_) => cache.request("stats", None).await?,
+        CacheAction::Pins(_) => cache.request("pins", None).await?,
         CacheAction::Ls(at) => cache.request("ls", at.path.as_deref()).await?,
         CacheAction::Explain(at) => cache.request("explain", at.path.as_deref()).await?,
         CacheAction::Pin(at) => cache.request("pin", Some(&at.path)).await?,
@@ -64,6 +73,9 @@ impl RunningCache {
         let options = ClientOptions {
             token: TokenSource::Nothing,
             proxies: ProxySettings::default(),
+            // The certificate is for the name of the cache, and the connection stays within this machine.
+            insecure: true,
+            warn_insecure: false,
             retries: 0,
             ..ClientOptions::default()
         };
@@ -72,7 +84,10 @@ impl RunningCache {
 
     async fn request(&self, route: &str, path: Option<&str>) -> Result<Value, Failure> {
         let path = path.map(|path| percent_encode(path.as_bytes(), NON_ALPHANUMERIC).to_string());
-        let query = path.map(|path| format!("?path={path}")).unwrap_or_default();
+        self.query(route, &path.map(|path| format!("?path={path}")).unwrap_or_default()).await
+    }
+
+    async fn query(&self, route: &str, query: &str) -> Result<Value, Failure> {
         let url = format!("{}{ROUTES_PREFIX}cache/{route}{query}", self.control.url);
         let request = DocumentRequest {
             accept: "application/json",
@@ -89,26 +104,38 @@ impl RunningCache {
     }
 
     /// Waits for a scrub to end, and prints its outcome. Damage is a failure, although it is repaired when it is read.
-    async fn scrub(&self) -> Result<(), Failure> {
-        loop {
-            let state = self.request("scrub", None).await?;
-            if state["running"] == true {
-                tokio::time::sleep(SCRUB_INTERVAL).await;
-                continue;
-            }
-            let [entries, compared, damaged, failures] =
-                ["entries", "compared_bytes", "damaged_bytes", "failures"].map(|key| state[key].as_u64().unwrap_or(0));
-            writeln!(std::io::stdout(), "compared {} in {entries} entries", size(compared))?;
-            if damaged == 0 && failures == 0 {
-                return Ok(());
-            }
-            complain(format_args!(
-                "{} were damaged, and are fetched again when they are read; {failures} entries could not be read",
-                size(damaged)
-            ));
-            return Err(Failure::Printed { exit: Exit::Corrupt as u8 });
+    async fn scrub(&self, is_json: bool) -> Result<(), Failure> {
+        let mut state = self.query("scrub", "").await?;
+        let query = format!("?id={}", state["id"].as_u64().unwrap_or(0));
+        while state["running"] == true {
+            tokio::time::sleep(SCRUB_INTERVAL).await;
+            state = self.query("scrub", &query).await?;
         }
+        print_scrub(&state, is_json)
     }
+}
+
+/// Prints the outcome of a scrub.
+fn print_scrub(state: &Value, is_json: bool) -> Result<(), Failure> {
+    let [entries, compared, damaged, failures] =
+        ["entries", "compared_bytes", "damaged_bytes", "failures"].map(|key| state[key].as_u64().unwrap_or(0));
+    match is_json {
+        true => writeln!(std::io::stdout(), "{state}")?,
+        false => writeln!(std::io::stdout(), "compared {} in {}", size(compared), entries_text(entries))?,
+    }
+    if damaged == 0 && failures == 0 {
+        return Ok(());
+    }
+    complain(format_args!(
+        "{} were damaged, and are fetched again when they are read; {} could not be read",
+        size(damaged),
+        entries_text(failures)
+    ));
+    Err(Failure::Printed { exit: Exit::Corrupt as u8 })
+}
+
+fn entries_text(count: u64) -> String {
+    count_text(count, "entry", "entries")
 }
 
 fn print(action: &CacheAction, answer: &Value) -> Result<(), Failure> {
@@ -116,32 +143,7 @@ fn print(action: &CacheAction, answer: &Value) -> Result<(), Failure> {
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
     let bytes = |value: &Value, key: &str| size(number(value, key));
     match action {
-        CacheAction::Stats(_) => {
-            writeln!(out, "{} entries, {}", number(answer, "entries"), bytes(answer, "bytes"))?;
-            for origin in answer["origins"].as_array().into_iter().flatten() {
-                let (served, missed) = (number(origin, "served_bytes"), number(origin, "missed_bytes"));
-                let hit = served.saturating_sub(missed) as f64 / served.max(1) as f64 * 100.0;
-                writeln!(out, "{}", origin["origin"].as_str().unwrap_or_default())?;
-                writeln!(out, "  served   {} ({hit:.1} % from the cache)", size(served))?;
-                writeln!(
-                    out,
-                    "  fetched  {} in {} requests, {} failed",
-                    bytes(origin, "fetched_bytes"),
-                    number(origin, "requests"),
-                    number(origin, "failures")
-                )?;
-                writeln!(out, "  bypassed {}", bytes(origin, "bypass_bytes"))?;
-                writeln!(out, "  damaged  {}", bytes(origin, "damaged_bytes"))?;
-                let (stale, missing) = (number(origin, "stale"), number(origin, "missing"));
-                writeln!(out, "  without the origin: {stale} opens of stale and {missing} of missing files")?;
-            }
-            for quota in answer["quotas"].as_array().into_iter().flatten() {
-                let (used, max) = (bytes(quota, "bytes"), bytes(quota, "max_bytes"));
-                let path = quota["path"].as_str().unwrap_or_default();
-                writeln!(out, "quota of {path}: {used} of {max}, {} entries", number(quota, "entries"))?;
-            }
-            writeln!(out, "{} failures of the disk", number(answer, "disk_failures"))?;
-        }
+        CacheAction::Stats(_) => print_stats(&mut out, answer)?,
         CacheAction::Ls(_) => {
             for row in answer["rows"].as_array().into_iter().flatten() {
                 let pinned = if row["pinned"] == true { " pinned" } else { "" };
@@ -153,30 +155,71 @@ fn print(action: &CacheAction, answer: &Value) -> Result<(), Failure> {
                     row["path"].as_str().unwrap_or_default()
                 )?;
             }
-            omitted(answer);
+            complain_omitted(answer, ": name a path");
+        }
+        CacheAction::Pins(_) => {
+            // A path of a tree with several origins is pinned at each.
+            let rows = answer["rows"].as_array().into_iter().flatten();
+            for path in rows.filter_map(|row| row["path"].as_str()).collect::<BTreeSet<_>>() {
+                writeln!(out, "{path}")?;
+            }
+            complain_omitted(answer, "");
         }
         CacheAction::Explain(_) => explain(&mut out, answer)?,
         CacheAction::Evict(_) => {
             writeln!(
                 out,
-                "evicted {} of {} entries; {} in use and {} pinned stay",
+                "evicted {} of {}; {} in use and {} pinned stay",
                 bytes(answer, "freed_bytes"),
-                number(answer, "entries"),
+                entries_text(number(answer, "entries")),
                 number(answer, "in_use"),
                 number(answer, "pinned")
             )?;
         }
-        _ => writeln!(out, "{} entries", number(answer, "entries"))?,
+        _ => writeln!(out, "{}", entries_text(number(answer, "entries")))?,
     }
     Ok(())
 }
 
-/// Says if the response has not all rows.
-fn omitted(answer: &Value) {
+/// Prints the counters of a cache.
+fn print_stats(out: &mut impl std::io::Write, answer: &Value) -> Result<(), Failure> {
+    let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
+    let bytes = |value: &Value, key: &str| size(number(value, key));
+    writeln!(out, "{}, {}", entries_text(number(answer, "entries")), bytes(answer, "bytes"))?;
+    for origin in answer["origins"].as_array().into_iter().flatten() {
+        let (served, missed) = (number(origin, "served_bytes"), number(origin, "missed_bytes"));
+        let hit = served.saturating_sub(missed) as f64 / served.max(1) as f64 * 100.0;
+        writeln!(out, "{}", origin["origin"].as_str().unwrap_or_default())?;
+        writeln!(out, "  served   {} ({hit:.1} % from the cache)", size(served))?;
+        writeln!(
+            out,
+            "  fetched  {} in {}, {} failed",
+            bytes(origin, "fetched_bytes"),
+            count_text(number(origin, "requests"), "request", "requests"),
+            number(origin, "failures")
+        )?;
+        writeln!(out, "  bypassed {}", bytes(origin, "bypass_bytes"))?;
+        writeln!(out, "  damaged  {}", bytes(origin, "damaged_bytes"))?;
+        let (stale, missing) = (number(origin, "stale"), number(origin, "missing"));
+        writeln!(out, "  without the origin: {stale} opens of stale and {missing} of missing files")?;
+    }
+    for quota in answer["quotas"].as_array().into_iter().flatten() {
+        let (used, max) = (bytes(quota, "bytes"), bytes(quota, "max_bytes"));
+        let path = quota["path"].as_str().unwrap_or_default();
+        writeln!(out, "quota of {path}: {used} of {max}, {}", entries_text(number(quota, "entries")))?;
+    }
+    let failures = count_text(number(answer, "disk_failures"), "failure", "failures");
+    writeln!(out, "{failures} of the disk")?;
+    Ok(())
+}
+
+/// Reports the number of rows that the response omits, with a hint.
+fn complain_omitted(answer: &Value, hint: &str) {
     let shown = answer["rows"].as_array().map_or(0, Vec::len) as u64;
     let total = answer["total"].as_u64().unwrap_or(shown);
     if total > shown {
-        complain(format_args!("{} earlier rows are not shown: name a path", total - shown));
+        let omitted = count_text(total - shown, "more row is", "more rows are");
+        complain(format_args!("{omitted} not shown{hint}"));
     }
 }
 
@@ -212,7 +255,8 @@ fn explain(out: &mut impl std::io::Write, answer: &Value) -> Result<(), Failure>
         (true, true) => "the origin, or the network to it",
         (false, true) => "the disk of the cache",
     };
-    writeln!(out, "{} accesses to {} files; most time went to {slowest}", rows.len(), files.len())?;
-    omitted(answer);
+    let accesses = count_text(rows.len() as u64, "access", "accesses");
+    writeln!(out, "{accesses} to {}; most time went to {slowest}", count_text(files.len() as u64, "file", "files"))?;
+    complain_omitted(answer, ": name a path");
     Ok(())
 }

@@ -35,14 +35,16 @@ impl std::fmt::Debug for ControlFile {
 }
 
 impl ControlFile {
-    /// Writes the file of a cache that listens on `address`.
-    pub(super) fn write(directory: &Path, address: SocketAddr, key: &ControlKey) -> io::Result<()> {
+    /// Writes the file of a cache that listens on `address`, and has a certificate if `has_tls`: then its plain
+    /// connections may be refused.
+    pub(super) fn write(directory: &Path, address: SocketAddr, has_tls: bool, key: &ControlKey) -> io::Result<()> {
         let ip = match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
             ip => ip,
         };
-        let control = Self { url: format!("http://{}", SocketAddr::new(ip, address.port())), key: key.0.clone() };
+        let scheme = if has_tls { "https" } else { "http" };
+        let control = Self { url: format!("{scheme}://{}", SocketAddr::new(ip, address.port())), key: key.0.clone() };
         let text = serde_json::to_vec(&control).map_err(io::Error::other)?;
         disk::replace(&directory.join(FILE), |file| file.write_all(&text))
     }
@@ -70,6 +72,12 @@ impl ControlKey {
         Self(random::key())
     }
 
+    /// Returns the key, as a request carries it.
+    #[cfg(test)]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// Returns whether `body` is the key. Takes the same time for every wrong key of this length.
     pub(super) fn matches(&self, body: &[u8]) -> bool {
         let key = self.0.as_bytes();
@@ -86,8 +94,9 @@ mod tests {
     fn only_the_key_of_this_start_is_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let keys = [ControlKey::new(), ControlKey::new()];
-        ControlFile::write(directory.path(), ([127, 0, 0, 1], 1095).into(), &keys[0]).unwrap();
-        ControlFile::write(directory.path(), ([0, 0, 0, 0], 1094).into(), &keys[1]).unwrap();
+        ControlFile::write(directory.path(), ([127, 0, 0, 1], 1095).into(), true, &keys[0]).unwrap();
+        assert_eq!(&*ControlFile::read(directory.path()).unwrap().url, "https://127.0.0.1:1095");
+        ControlFile::write(directory.path(), ([0, 0, 0, 0], 1094).into(), false, &keys[1]).unwrap();
         let read = ControlFile::read(directory.path()).unwrap();
         assert_eq!(&*read.url, "http://127.0.0.1:1094");
         assert!(keys[1].matches(read.key.as_bytes()) && !keys[0].matches(read.key.as_bytes()));

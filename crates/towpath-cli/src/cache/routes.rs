@@ -8,7 +8,8 @@
 //! | `pins` | GET | pinned paths |
 //! | `pin?path=P`, `unpin?path=P` | POST | pins or unpins a path |
 //! | `evict?path=P` | POST | evicts what is at or below a path |
-//! | `scrub` | POST | starts a scrub, unless one runs; its state until it has ended |
+//! | `scrub` | POST | starts a scrub, unless one runs, and returns its number `id` |
+//! | `scrub?id=N` | POST | the state of scrub N, and its outcome until the next one starts |
 //! | `corrupt?path=P`, `truncate?path=P` | POST | damages a file on purpose |
 //!
 //! Paths are those of the cache, percent-encoded. A caller needs the right to read the path for GET, and to modify it for
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 use towpath_cache::{AccessRecord, Cache, CacheNamespace, EntryDescription, QuotaStatistics, ScrubOutcome, Spoiling};
 use towpath_server::{
     access::Activity,
-    routes::{RouteRequest, RouteResponse, Routes},
+    routes::{MAX_RESPONSE_BYTES, RouteRequest, RouteResponse, Routes},
 };
 use towpath_store::{Error, Fault, Result, StorePath};
 
@@ -30,25 +31,27 @@ use super::control::ControlKey;
 
 /// Rate of a scrub in bytes per second: about a third of a single disk.
 const SCRUB_BYTES_PER_S: u64 = 100 << 20;
-/// Maximum number of entries or accesses in a response, so that it stays below the server's limit.
+/// Maximum number of rows in a response: entries, accesses or pins.
 const MAX_ROWS: usize = 2000;
+/// Maximum length of the rows of a response in bytes, which leaves room for the rest of it within the server's limit.
+const MAX_ROWS_BYTES: usize = MAX_RESPONSE_BYTES - 4096;
 
 /// The routes of a cache.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct CacheRoutes {
     cache: Cache,
     namespace: Arc<CacheNamespace>,
     key: ControlKey,
-    scrub: Arc<Mutex<ScrubState>>,
+    scrub: Arc<Mutex<LastScrub>>,
 }
 
 /// The last scrub.
 #[derive(Debug, Default)]
-enum ScrubState {
-    #[default]
-    None,
-    Running,
-    Ended(Result<ScrubOutcome>),
+struct LastScrub {
+    /// Its number, from 1; 0 before the first.
+    id: u64,
+    /// `None` while it runs.
+    outcome: Option<Result<ScrubOutcome>>,
 }
 
 impl CacheRoutes {
@@ -79,18 +82,18 @@ impl CacheRoutes {
         let selection = self.namespace.select(path)?;
         Ok(match request.path.strip_prefix("cache/").unwrap_or_default() {
             "stats" => self.statistics(),
-            "ls" => rows(&self.cache.describe(&selection).await?, |entry| {
-                entry_row(entry, &self.namespace.shown(&entry.origin, &entry.path))
-            }),
-            "explain" => rows(&self.cache.accesses(&selection), |record| {
+            "ls" => {
+                let list = self.cache.describe(&selection, MAX_ROWS).await?;
+                let row = |entry| entry_row(entry, &self.namespace.shown(&entry.origin, &entry.path));
+                json!({"total": list.total, "rows": bounded(list.entries.iter().map(row))})
+            }
+            "explain" => last_rows(&self.cache.accesses(&selection), |record| {
                 access_row(record, &self.namespace.shown(&record.origin, &record.path))
             }),
-            "pins" => self
-                .cache
-                .pins()
-                .iter()
-                .map(|pin| json!({"origin": pin.origin, "path": self.namespace.shown(&pin.origin, &pin.path)}))
-                .collect(),
+            "pins" => last_rows(
+                &self.cache.pins(),
+                |pin| json!({"origin": pin.origin, "path": self.namespace.shown(&pin.origin, &pin.path)}),
+            ),
             "pin" => self.pin(path, true).await?,
             "unpin" => self.pin(path, false).await?,
             "evict" => {
@@ -98,7 +101,7 @@ impl CacheRoutes {
                 json!({"entries": evicted.entries, "freed_bytes": evicted.freed_bytes, "in_use": evicted.in_use,
                        "pinned": evicted.pinned})
             }
-            "scrub" => self.scrub()?,
+            "scrub" => self.scrub(request.parameter("id").as_deref())?,
             "corrupt" => json!({"entries": self.cache.spoil(&selection, Spoiling::Corrupt).await?}),
             "truncate" => json!({"entries": self.cache.spoil(&selection, Spoiling::Truncate).await?}),
             _ => return Err(Error::new(Fault::NotFound, "there is no such route")),
@@ -136,33 +139,55 @@ impl CacheRoutes {
         })
     }
 
-    /// Starts a scrub unless one runs, and returns its state. The outcome of an ended scrub is returned once.
-    fn scrub(&self) -> Result<Value> {
-        let mut state = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::take(&mut *state) {
-            ScrubState::Ended(outcome) => {
-                let ScrubOutcome { entries, compared_bytes, damaged_bytes, failures } = outcome?;
-                return Ok(json!({"running": false, "entries": entries, "compared_bytes": compared_bytes,
-                                 "damaged_bytes": damaged_bytes, "failures": failures}));
+    /// Returns the state of the scrub with this number; without one, starts a scrub unless one runs.
+    fn scrub(&self, id: Option<&[u8]>) -> Result<Value> {
+        let mut last = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_running = last.id > 0 && last.outcome.is_none();
+        let running = |id: u64| Ok(json!({"id": id, "running": true}));
+        match id {
+            Some(id) if id != last.id.to_string().as_bytes() => {
+                Err(Error::new(Fault::NotFound, "there is no outcome of this scrub: another one has started since"))
             }
-            ScrubState::Running => {}
-            ScrubState::None => {
+            Some(_) => match &last.outcome {
+                None => running(last.id),
+                Some(outcome) => {
+                    let ScrubOutcome { entries, compared_bytes, damaged_bytes, failures } = outcome.clone()?;
+                    Ok(json!({"id": last.id, "running": false, "entries": entries, "compared_bytes": compared_bytes,
+                              "damaged_bytes": damaged_bytes, "failures": failures}))
+                }
+            },
+            None if is_running => running(last.id),
+            None => {
+                *last = LastScrub { id: last.id + 1, outcome: None };
                 let (cache, scrub) = (self.cache.clone(), Arc::clone(&self.scrub));
                 tokio::spawn(async move {
                     let outcome = cache.scrub(SCRUB_BYTES_PER_S).await;
-                    *scrub.lock().unwrap_or_else(PoisonError::into_inner) = ScrubState::Ended(outcome);
+                    scrub.lock().unwrap_or_else(PoisonError::into_inner).outcome = Some(outcome);
                 });
+                running(last.id)
             }
         }
-        *state = ScrubState::Running;
-        Ok(json!({"running": true}))
     }
 }
 
-/// Returns at most [`MAX_ROWS`] rows, the last ones, and how many there are.
-fn rows<T>(all: &[T], row: impl Fn(&T) -> Value) -> Value {
-    let skipped = all.len().saturating_sub(MAX_ROWS);
-    json!({"total": all.len(), "rows": all.iter().skip(skipped).map(row).collect::<Vec<_>>()})
+/// Returns the first rows, within [`MAX_ROWS`] and [`MAX_ROWS_BYTES`].
+fn bounded(rows: impl Iterator<Item = Value>) -> Vec<Value> {
+    let mut left = MAX_ROWS_BYTES;
+    let mut fits = |row: &Value| {
+        let length = row.to_string().len() + 1;
+        left.checked_sub(length).is_some_and(|rest| {
+            left = rest;
+            true
+        })
+    };
+    rows.take(MAX_ROWS).take_while(|row| fits(row)).collect()
+}
+
+/// Returns the last rows, within [`MAX_ROWS`] and [`MAX_ROWS_BYTES`], and how many there are.
+fn last_rows<T>(all: &[T], row: impl Fn(&T) -> Value) -> Value {
+    let mut rows = bounded(all.iter().rev().map(row));
+    rows.reverse();
+    json!({"total": all.len(), "rows": rows})
 }
 
 fn entry_row(entry: &EntryDescription, path: &str) -> Value {
@@ -196,7 +221,111 @@ impl Routes for CacheRoutes {
     async fn answer(&self, request: RouteRequest) -> Result<RouteResponse> {
         let path = Self::path(&request)?;
         self.check(&request, &path)?;
-        let answer = self.act(&request, &path).await?;
+        let is_query = matches!(&*request.path, "cache/stats" | "cache/ls" | "cache/explain" | "cache/pins");
+        let answer = match is_query {
+            true => self.act(&request, &path).await?,
+            // A change is completed, also if its client disconnects.
+            false => {
+                let routes = self.clone();
+                let change = tokio::spawn(async move { routes.act(&request, &path).await });
+                change.await.map_err(|error| Error::new(Fault::Internal, error.to_string()))??
+            }
+        };
         Ok(RouteResponse::ok("application/json", answer.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use towpath_cache::{CacheOptions, Credential, OriginOptions, Rules, TreeOptions};
+    use towpath_server::access::Identity;
+    use towpath_store::{Store, memory::MemoryStore};
+
+    use super::*;
+
+    /// Routes of an empty cache of two origins.
+    fn routes(directory: &tempfile::TempDir) -> CacheRoutes {
+        let cache = Cache::open(directory.path(), CacheOptions::default()).unwrap();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(1 << 20));
+        let origin = |name: &str| OriginOptions {
+            name: name.into(),
+            store: Arc::clone(&store),
+            root: StorePath::root(),
+            credential: Credential::Own,
+            bytes_in_flight: 64 << 20,
+        };
+        let origins = vec![origin("one"), origin("two")];
+        let tree = TreeOptions { origins, rules: Rules::default(), deadline: Duration::from_secs(10) };
+        let tree = cache.around(tree).unwrap();
+        CacheRoutes::new(cache.clone(), Arc::new(CacheNamespace::new(cache, Some(tree), None)), ControlKey::new())
+    }
+
+    fn request(routes: &CacheRoutes, path: &str, query: &str) -> RouteRequest {
+        let body = routes.key.as_bytes().to_vec().into();
+        let (path, query, identity) = (format!("cache/{path}"), query.to_owned(), Identity::default());
+        RouteRequest { method: Method::POST, path, query, body, identity }
+    }
+
+    async fn call(routes: &CacheRoutes, path: &str, query: &str) -> Result<Value> {
+        let response = routes.answer(request(routes, path, query)).await?;
+        Ok(serde_json::from_slice(&response.body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_change_is_completed_if_its_client_disconnects() {
+        let directory = tempfile::tempdir().unwrap();
+        let routes = routes(&directory);
+        let mut answer = routes.answer(request(&routes, "pin", "path=/a"));
+        assert!(futures::poll!(&mut answer).is_pending());
+        drop(answer);
+        let is_pinned = async {
+            while routes.cache.pins().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), is_pinned).await.expect("both origins are pinned");
+        let pins = call(&routes, "pins", "").await.unwrap();
+        assert_eq!((&pins["total"], &pins["rows"][1]["path"]), (&json!(2), &json!("/a")));
+    }
+
+    #[tokio::test]
+    async fn the_outcome_of_a_scrub_is_that_of_its_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let routes = routes(&directory);
+        for id in 1..3 {
+            assert_eq!(call(&routes, "scrub", "").await.unwrap(), json!({"id": id, "running": true}));
+            let query = format!("id={id}");
+            let ended = async {
+                loop {
+                    let state = call(&routes, "scrub", &query).await.unwrap();
+                    if state["running"] == false {
+                        return state;
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let state = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
+            assert_eq!((&state["id"], &state["entries"]), (&json!(id), &json!(0)));
+            assert_eq!(call(&routes, "scrub", &query).await.unwrap(), state, "the outcome can be read again");
+        }
+        for id in ["0", "1", "3", "", "x"] {
+            let refused = call(&routes, "scrub", &format!("id={id}")).await.unwrap_err();
+            assert_eq!(refused.fault(), Fault::NotFound, "{id}");
+        }
+    }
+
+    #[test]
+    fn rows_are_bounded_in_number_and_length() {
+        let all: Vec<usize> = (0..MAX_ROWS + 1).collect();
+        let short = last_rows(&all, |number| json!(number));
+        assert_eq!(short["total"], json!(MAX_ROWS + 1));
+        let numbers = short["rows"].as_array().unwrap();
+        assert_eq!((numbers.len(), &numbers[0]), (MAX_ROWS, &json!(1)));
+        let long = last_rows(&all, |number| json!({"path": "\"".repeat(4000), "number": number}));
+        let rows = long["rows"].as_array().unwrap();
+        assert_eq!((rows.len() < 200, &rows[rows.len() - 1]["number"]), (true, &json!(MAX_ROWS)));
+        assert!(long.to_string().len() <= MAX_RESPONSE_BYTES && long.to_string().len() > MAX_RESPONSE_BYTES / 2);
     }
 }
