@@ -1,4 +1,4 @@
-"""`towpath cache` under misbehaving origins and at the limits of its process."""
+"""`towpath cache` under misbehaving origins and at the limits of its process; its commands with required TLS."""
 
 import email.utils
 import http.client
@@ -201,10 +201,49 @@ def test_misbehaving_origin(binary, here, mode):
         origin.server_close()
 
 
+def command(clients, binary: Path, cache: Server, *words: str, status: int | None = 0):
+    """Runs a command for a running cache."""
+    return clients.run(binary, "cache", *words, "--dir", cache.root, status=status)
+
+
 def stats(binary: Path, cache: Server) -> dict:
     """Returns the counters of a running cache."""
     done = subprocess.run([binary, "cache", "stats", "--json", "--dir", cache.root], capture_output=True, check=True, timeout=60)
     return json.loads(done.stdout)
+
+
+@pytest.mark.pair("towpath cache stats, ls, pin, pins, evict, scrub, chaos", "commands for a site cache that requires TLS")
+def test_commands(area, authority, binary, clients, here):
+    for name in ("d/a", "d/b"):
+        os.utime(area.put(name, content(100_000, 3)), (OLD_S, OLD_S))
+    tls = f'[tls]\ncertificate = "{authority.certificate}"\nkey = "{authority.key}"\nrequired = true\n'
+    cache = start_cache(binary, f"root://{HOST}:{area.server.port}/{area.path}", here / "cache", config=tls)
+    cache.tls = True
+
+    def run(*words: str, status: int | None = 0) -> str:
+        done = command(clients, binary, cache, *words, status=status)
+        assert status != 0 or not done.err, done
+        return done.text
+
+    try:
+        for name in ("d/a", "d/b"):
+            assert clients.run("curl", "-sS", "--fail", "--cacert", authority.file, cache.http(f"/{name}")).out == content(100_000, 3)
+        assert run("stats").startswith("2 entries, ")
+        listed = json.loads(run("ls", "/d", "--json"))
+        assert (listed["total"], [row["present_bytes"] for row in listed["rows"]]) == (2, [100_000, 100_000])
+        assert (run("pin", "/d/a"), run("pins"), run("ls", "/d/a").split()[-2:]) == ("1 entry\n", "/d/a\n", ["pinned", "/d/a"])
+        assert " of 2 entries; 0 in use and 1 pinned stay" in run("evict", "/d")
+        assert (run("unpin", "/d/a"), run("pins")) == ("1 entry\n", "")
+        found = json.loads(run("scrub", "--json"))
+        assert (found["entries"], found["damaged_bytes"]) == (1, 0)
+        refused = command(clients, binary, cache, "chaos", "corrupt", "/d", status=None)
+        assert refused.text == "" and b"(entries below it: 1)" in refused.err, "a directory is not damaged"
+        assert "1 entry" in run("chaos", "corrupt", "/d/a")
+        assert "compared" in run("scrub", status=None)
+        assert run("scrub").startswith("compared "), "the outcome is that of this scrub, not of an earlier one"
+        assert "1 access to 1 file" in run("explain", "/d/a")
+    finally:
+        cache.stop()
 
 
 @pytest.mark.pair("python3-xrootd 5.5", "10,000 open files of a site cache, read slowly: right bytes in 512 MiB")
