@@ -130,7 +130,8 @@ def towpath(at: Location, scheme: str, recheck: str = "always") -> Program:
     """Returns the cache of towpath, with a rule of when files are compared with their origin."""
     url = at.origin.http() if scheme == "http" else at.origin.root("")
     config = at.work / "cache.toml"
-    config.write_text(f'[[rule]]\npath = "/"\nrecheck = "{recheck}"\n')
+    # A benchmark must not depend on what else is on the disk.
+    config.write_text(f'[[rule]]\npath = "/"\nrecheck = "{recheck}"\n[space]\nhigh = 1.0\n')
     return at.machine.towpath("cache", url, "--dir", at.directory, "--listen", at.address, "--config", config)
 
 
