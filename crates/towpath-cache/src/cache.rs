@@ -222,7 +222,7 @@ impl Cache {
     pub(crate) async fn forget_name(&self, version: &Version) -> Result<()> {
         let (cache, version) = (self.clone(), version.clone());
         let forget = move || {
-            cache.0.names.forget(&cache.0.disk, &version.origin, &version.path);
+            cache.0.names.forget_version(&cache.0.disk, &version);
             Ok(())
         };
         self.0.disk.pool.run(forget).await
@@ -432,7 +432,7 @@ impl Cache {
     fn remove_files(&self, name: &EntryName) -> io::Result<()> {
         let disk = &self.0.disk;
         if let Ok(Some(version)) = self.read_version(name) {
-            self.0.names.forget(disk, &version.origin, &version.path);
+            self.0.names.forget_version(disk, &version);
         }
         // Without its index nothing of the data counts.
         for extension in ["index", "data"] {
@@ -518,9 +518,9 @@ impl Cache {
         let mut freed = None;
         for segment in victim.segments() {
             freed = entry.free(&slot.range(segment)).await?;
+            // It is empty or in use now: others are to be chosen next.
+            slot.touch(&slot.range(segment), now_s());
             if freed != Some(0) {
-                // It is empty or in use now: others are to be chosen next.
-                slot.touch(&slot.range(segment), now_s());
                 break;
             }
         }

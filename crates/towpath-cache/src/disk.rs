@@ -75,12 +75,18 @@ impl CacheDisk {
     /// Errors of the disk.
     pub(crate) fn replace(&self, name: &Path, bytes: &[u8], is_synced: bool) -> io::Result<()> {
         let part = Path::new(TRASH).join(random::key());
-        let file = self.volume.open_or_create(&part)?;
-        file.write_at(0, bytes)?;
-        if is_synced {
-            file.sync_data()?;
-        }
-        self.volume.rename(&part, name)
+        let replace = || {
+            let file = self.volume.open_or_create(&part)?;
+            file.write_at(0, bytes)?;
+            if is_synced {
+                file.sync_data()?;
+            }
+            self.volume.rename(&part, name)
+        };
+        replace().inspect_err(|_| {
+            // What cannot be removed now is removed at the next start.
+            let _ = self.volume.remove(&part);
+        })
     }
 
     /// Whether data may be stored.

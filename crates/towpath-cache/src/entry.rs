@@ -237,7 +237,9 @@ impl Entry {
         let live = state.extents.intervals(&(0..self.version.size));
         if state.index_end - header as u64 > 2 * (live.len() * RECORD_BYTES) as u64 + MAX_SUPERSEDED_BYTES {
             // A disk that is full keeps the long one.
-            if let Ok(index_end) = self.compact(&live) {
+            if self.disk.accepts_data()
+                && let Ok(index_end) = self.compact(&live)
+            {
                 state.index_end = index_end;
             }
         }

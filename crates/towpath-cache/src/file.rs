@@ -262,6 +262,10 @@ impl OpenedFile {
             let Ok(Location::Disk(lease)) = self.locate(range, next).await else { return None };
             leases.push(lease);
         }
+        // The first ones may have been verified long ago, if others had to be fetched.
+        if !ranges.iter().all(|range| self.entry.is_verified(range)) {
+            return None;
+        }
         let all = self.account.disk(self.entry.read_all(ranges.clone())).await.ok()??;
         ranges.iter().for_each(|range| self.count_served(range));
         let mut rest = all;
@@ -501,6 +505,10 @@ impl Preparation for AnnouncedReads {
         }
         if let Some(position) = self.by_offset.of(range.start) {
             self.request(position);
+        }
+        // Without a request to the origin, a whole file is at hand if it is present; what is read of it is verified then.
+        if self.file.source.is_absent() && part.length > VECTOR_GROUP_BYTES && self.file.entry.covers(&range) {
+            return Ok(());
         }
         // Without a place on the disk, the read itself waits for the origin.
         self.file.locate(&range, || self.next(&range)).await.map(drop)

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::timeout;
+use futures::future::BoxFuture;
 use towpath_store::{
     Blame, CacheDirectives, Error, Fault, Freshness, Metadata, Result, Reuse, StorePath,
     sys::clock::{self, Instant},
@@ -15,13 +15,13 @@ use towpath_store::{
 use crate::{
     missing::path_key,
     names::KnownVersion,
-    origin::Credential,
+    origin::{Credential, Origin},
     rules::{Recheck, Rule},
     store::CacheStore,
     version::Version,
 };
 
-/// Maximum time for the origin to respond if a stale version can take the place of its response. The client would repeat
+/// Maximum time for an origin to respond if a stale version can take the place of its response. The client would repeat
 /// a failed request for longer, while a reader waits for bytes that are at hand.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
@@ -32,6 +32,8 @@ pub(crate) struct Lookup {
     /// At each origin that has reported one.
     known: Vec<Arc<KnownVersion>>,
     directives: CacheDirectives,
+    /// Whether a stale version may take the place of an error.
+    accepts_stale: bool,
     /// The time of the lookup, before the request.
     requested_s: i64,
     requested: Instant,
@@ -55,7 +57,7 @@ impl Lookup {
 
     /// Returns the version to use if the origin fails; `None` also if the client does not accept one of its age.
     fn stale(&self) -> Option<&Arc<KnownVersion>> {
-        let permitted = self.known.iter().filter(|known| self.may_be_stale(known));
+        let permitted = self.known.iter().filter(|known| self.accepts_stale && self.may_be_stale(known));
         permitted.max_by_key(|known| known.asked_s)
     }
 
@@ -74,6 +76,11 @@ impl Lookup {
         };
         let age_s = u64::try_from(self.requested_s.saturating_sub(since_s)).unwrap_or(0);
         age_s.saturating_sub(lifetime_s) <= permitted.as_secs()
+    }
+
+    /// Forbids stale versions: the client requires a certain one.
+    pub(crate) fn without_stale(self) -> Self {
+        Self { accepts_stale: false, ..self }
     }
 
     /// Returns the directives of the client.
@@ -158,7 +165,7 @@ impl CacheStore {
             true => Vec::new(),
             false => self.known_versions(path).await,
         };
-        let lookup = Lookup { rule, known, directives, requested_s, requested };
+        let lookup = Lookup { rule, known, directives, accepts_stale: true, requested_s, requested };
         if directives.only_if_cached && lookup.usable().is_none() {
             return Err(not_cached().at(path));
         }
@@ -171,6 +178,22 @@ impl CacheStore {
         self.origins.primary().credential == Credential::Caller
     }
 
+    /// Calls `request` at the first origin that can be reached, for a limited time if a stale version can take the place of
+    /// the response.
+    ///
+    /// # Errors
+    /// Errors of the origins.
+    pub(crate) async fn request<'a, T>(
+        &'a self,
+        lookup: &Lookup,
+        request: impl Fn(&'a Arc<Origin>) -> BoxFuture<'a, Result<T>>,
+    ) -> Result<(&'a Arc<Origin>, T)> {
+        match lookup.stale() {
+            Some(_) => self.origins.call_replaceable(STALE_AFTER, request).await,
+            None => self.origins.call(request).await,
+        }
+    }
+
     /// Waits for the response of the origin, or returns the known version that takes its place if the origin fails.
     ///
     /// # Errors
@@ -181,13 +204,7 @@ impl CacheStore {
         request: impl Future<Output = Result<T>>,
     ) -> Result<Result<T, Arc<KnownVersion>>> {
         let Some(stale) = lookup.stale() else { return request.await.map(Ok) };
-        let outcome = timeout(STALE_AFTER, request).await.unwrap_or_else(|_| {
-            let message = format!("the origin did not respond within {} s", STALE_AFTER.as_secs());
-            let late = Err(Error::new(Fault::TimedOut, message));
-            self.origins.primary().breaker.record(&late);
-            late
-        });
-        match outcome {
+        match request.await {
             Err(error) if is_failure(&error) => {
                 tracing::debug!(path = %stale.version.path, %error, "using a stale version");
                 self.origins.primary().counters.stale.fetch_add(1, Relaxed);
@@ -226,19 +243,29 @@ impl CacheStore {
             }
             return;
         };
-        self.write_name(KnownVersion { version: version.clone(), asked_s: lookup.requested_s, freshness }).await;
-        if !self.writes.is_current(path, lookup.requested) {
-            self.forget_names(path).await;
-        }
+        let known = KnownVersion { version: version.clone(), asked_s: lookup.requested_s, freshness };
+        self.write_name(known, path, lookup.requested).await;
     }
 
-    /// Stores a known version; only in memory if the disk fails.
-    async fn write_name(&self, known: KnownVersion) {
-        if !self.cache.disk().accepts_data() {
-            return self.cache.names().insert(known);
-        }
-        let cache = self.cache.clone();
-        if let Err(error) = self.cache.disk().pool.run(move || cache.names().write(cache.disk(), known)).await {
+    /// Stores a known version of a path of the cache, requested at `requested`; only in memory if the disk fails. If the
+    /// path was written meanwhile, it is forgotten again, also if the caller leaves.
+    async fn write_name(&self, known: KnownVersion, path: &StorePath, requested: Instant) {
+        let (cache, writes, path) = (self.cache.clone(), Arc::clone(&self.writes), path.clone());
+        let store = move || {
+            let (origin, origin_path) = (Arc::clone(&known.version.origin), known.version.path.clone());
+            let stored = match cache.disk().accepts_data() {
+                true => cache.names().write(cache.disk(), known),
+                false => {
+                    cache.names().insert(known);
+                    Ok(())
+                }
+            };
+            if !writes.is_current(&path, requested) {
+                cache.names().forget(cache.disk(), &origin, &origin_path);
+            }
+            stored
+        };
+        if let Err(error) = self.cache.disk().pool.run(store).await {
             self.cache.disk().record_failure(&error);
         }
     }
@@ -299,7 +326,14 @@ mod tests {
         };
         let asked_s = NOW_S - age_s;
         let known = vec![Arc::new(KnownVersion { version, asked_s, freshness: Freshness::new(statement, asked_s) })];
-        Lookup { rule, known, directives: CacheDirectives::default(), requested_s: NOW_S, requested: clock::now() }
+        Lookup {
+            rule,
+            known,
+            directives: CacheDirectives::default(),
+            accepts_stale: true,
+            requested_s: NOW_S,
+            requested: clock::now(),
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::{
     disk::CacheDisk,
     names::{self, KnownVersion, NameKey, key_of},
     recent::RecentMap,
+    version::Version,
 };
 
 /// Maximum number of versions in memory. With paths of 100 bytes they take about 30 MB.
@@ -17,7 +18,11 @@ const MAX_VERSIONS: usize = 1 << 16;
 
 /// Known versions by path. What memory has is at least as new as the file on the disk.
 #[derive(Debug)]
-pub(crate) struct KnownVersions(Mutex<State>);
+pub(crate) struct KnownVersions {
+    state: Mutex<State>,
+    /// Held while a file is written, so that disk and memory get versions in the same order.
+    writing: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -29,13 +34,14 @@ struct State {
 
 impl Default for KnownVersions {
     fn default() -> Self {
-        Self(Mutex::new(State { recent: RecentMap::new(MAX_VERSIONS), changes: 0 }))
+        let state = State { recent: RecentMap::new(MAX_VERSIONS), changes: 0 };
+        Self { state: Mutex::new(state), writing: Mutex::default() }
     }
 }
 
 impl KnownVersions {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the known version of a path at an origin, or that there is none, if that is in memory.
@@ -69,24 +75,41 @@ impl KnownVersions {
         Ok(known)
     }
 
-    /// Replaces the known version of its path in memory.
+    /// Replaces the known version of its path in memory, unless that was requested later.
     pub(crate) fn insert(&self, known: KnownVersion) {
         let key = key_of(&known.version.origin, &known.version.path);
         let mut state = self.state();
-        state.changes += 1;
-        let retired = state.recent.insert(key, Some(Arc::new(known)));
+        let (found, mut retired) = state.recent.get(&key);
+        if found.flatten().is_none_or(|found| found.asked_s <= known.asked_s) {
+            state.changes += 1;
+            retired.extend(state.recent.insert(key, Some(Arc::new(known))));
+        }
         drop(state);
         drop(retired);
     }
 
-    /// Replaces the known version of its path on the disk, then in memory, also if the disk fails. May wait for the disk.
+    /// Replaces the known version of its path on the disk, then in memory, also if the disk fails; unless the known one
+    /// was requested later. May wait for the disk.
     ///
     /// # Errors
     /// Errors of the disk.
     pub(crate) fn write(&self, disk: &CacheDisk, known: KnownVersion) -> Result<()> {
+        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = self.get(&known.version.origin, &known.version.path).flatten();
+        if later.is_some_and(|later| later.asked_s > known.asked_s) {
+            return Ok(());
+        }
         let written = known.write(disk);
         self.insert(known);
         written
+    }
+
+    /// Forgets the path of a version, unless a different version is known. May wait for the disk.
+    pub(crate) fn forget_version(&self, disk: &CacheDisk, version: &Version) {
+        let known = self.read(disk, &version.origin, &version.path);
+        if known.is_ok_and(|known| known.is_none_or(|known| known.version == *version)) {
+            self.forget(disk, &version.origin, &version.path);
+        }
     }
 
     /// Forgets a path. May wait for the disk.
@@ -120,7 +143,6 @@ mod tests {
     use towpath_store::sys::volume::SystemVolume;
 
     use super::*;
-    use crate::version::Version;
 
     const ORIGIN: &str = "http://host";
 
@@ -151,6 +173,31 @@ mod tests {
         assert_eq!(restarted.read(&disk, ORIGIN, &path).unwrap(), None);
         names.forget_all(&disk).unwrap();
         assert_eq!(names.get(ORIGIN, &path), None);
+    }
+
+    #[test]
+    fn a_late_response_does_not_replace_a_newer_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
+        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        names.write(&disk, KnownVersion { asked_s: 1001, ..known(&path, 6) }).unwrap();
+        names.write(&disk, known(&path, 5)).unwrap();
+        names.insert(known(&path, 5));
+        for names in [names, KnownVersions::default()] {
+            assert_eq!(names.read(&disk, ORIGIN, &path).unwrap().unwrap().version.size, 6);
+        }
+    }
+
+    #[test]
+    fn the_removal_of_an_old_version_does_not_forget_the_current_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
+        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        names.write(&disk, known(&path, 6)).unwrap();
+        names.forget_version(&disk, &known(&path, 5).version);
+        assert!(names.read(&disk, ORIGIN, &path).unwrap().is_some());
+        names.forget_version(&disk, &known(&path, 6).version);
+        assert!(names.read(&disk, ORIGIN, &path).unwrap().is_none());
     }
 
     #[test]

@@ -85,10 +85,12 @@ impl KnownVersion {
         written.map_err(|error| disk_error("writing a name of the cache", &error))
     }
 
-    /// Forgets a path. May wait for the disk.
+    /// Forgets a path. If its file cannot be removed, all names are forgotten until a restart. May wait for the disk.
     pub(crate) fn forget(disk: &CacheDisk, origin: &str, path: &StorePath) {
-        // If it stays, the next reader finds out again.
-        let _ = disk.volume.remove(&name_of(origin, path));
+        if let Err(error) = absent_if_missing(disk.volume.remove(&name_of(origin, path)).map(Some)) {
+            disk.record_failure(&disk_error("removing a name of the cache", &error));
+            disk.names_since_s.store(clock::unix_s(), Relaxed);
+        }
     }
 }
 

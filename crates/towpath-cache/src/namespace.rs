@@ -240,6 +240,8 @@ impl Store for CacheNamespace {
 
     fn list(&self, caller: &Caller, path: &StorePath, options: ListOptions) -> Listing {
         match self.locate(path) {
+            // The storages that clients may name are not known before they are named.
+            Err(_) if self.tree.is_none() && path.is_root() => stream::empty().boxed(),
             Ok(Location { tree, path, .. }) => tree.list(caller, &path, options),
             Err(error) => stream::iter([Err(error)]).boxed(),
         }

@@ -32,6 +32,15 @@ pub(crate) struct Origins {
     deadline: Duration,
 }
 
+/// Maximum durations of a request at one origin.
+#[derive(Debug, Clone, Copy)]
+struct Deadlines {
+    /// If another origin is left.
+    others: Option<Duration>,
+    /// At the last origin.
+    last: Option<Duration>,
+}
+
 impl Origins {
     /// Creates a list of origins.
     ///
@@ -57,13 +66,11 @@ impl Origins {
     /// Calls `request` at the first origin that can be reached, and returns that origin with the result. An origin whose
     /// breaker is open is not called if another one is left; it is probed in the background.
     ///
-    /// `deadline` limits the time at an origin if another one is left.
-    ///
     /// # Errors
     /// Errors of the origin; of several that cannot be reached, all.
     async fn call_within<'a, T>(
         &'a self,
-        deadline: Option<Duration>,
+        deadlines: Deadlines,
         request: impl Fn(&'a Arc<Origin>) -> BoxFuture<'a, Result<T>>,
     ) -> Result<(&'a Arc<Origin>, T)> {
         let (closed, open): (Vec<_>, Vec<_>) = self.list.iter().partition(|origin| origin.breaker.is_closed());
@@ -74,8 +81,8 @@ impl Origins {
         open.into_iter().filter(|origin| !Arc::ptr_eq(origin, candidates[0])).for_each(Origin::probe);
         let mut failures = Vec::new();
         for (index, origin) in candidates.iter().enumerate() {
-            let is_last = index + 1 == candidates.len();
-            match origin.call(deadline.filter(|_| !is_last), request(origin)).await {
+            let deadline = if index + 1 == candidates.len() { deadlines.last } else { deadlines.others };
+            match origin.call(deadline, request(origin)).await {
                 Err(error) if is_unreachable(&error) => failures.push(error),
                 outcome => return outcome.map(|value| (*origin, value)),
             }
@@ -92,7 +99,19 @@ impl Origins {
         &'a self,
         request: impl Fn(&'a Arc<Origin>) -> BoxFuture<'a, Result<T>>,
     ) -> Result<(&'a Arc<Origin>, T)> {
-        self.call_within(Some(self.deadline), request).await
+        self.call_within(Deadlines { others: Some(self.deadline), last: None }, request).await
+    }
+
+    /// Like [`Self::call`], for a request whose response something else can replace: each origin has this deadline.
+    ///
+    /// # Errors
+    /// Errors of the origin.
+    pub(crate) async fn call_replaceable<'a, T>(
+        &'a self,
+        deadline: Duration,
+        request: impl Fn(&'a Arc<Origin>) -> BoxFuture<'a, Result<T>>,
+    ) -> Result<(&'a Arc<Origin>, T)> {
+        self.call_within(Deadlines { others: Some(deadline), last: Some(deadline) }, request).await
     }
 
     /// Like [`Self::call`], for a request that may take long: without a deadline.
@@ -103,7 +122,7 @@ impl Origins {
         &'a self,
         request: impl Fn(&'a Arc<Origin>) -> BoxFuture<'a, Result<T>>,
     ) -> Result<T> {
-        self.call_within(None, request).await.map(|(_, value)| value)
+        self.call_within(Deadlines { others: None, last: None }, request).await.map(|(_, value)| value)
     }
 }
 

@@ -72,7 +72,7 @@ impl Pins {
         self.current().to_vec()
     }
 
-    /// Adds or removes a pin, durably. May wait for the disk; meanwhile the old pins count.
+    /// Adds or removes a pin. May wait for the disk; meanwhile the old pins count.
     ///
     /// # Errors
     /// Errors of the disk; `NotFound` if a pin to be removed does not exist; `TooLarge` for too many pins.

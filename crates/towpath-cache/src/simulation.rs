@@ -25,6 +25,8 @@ use crate::{
 
 /// Number of accesses that are replayed together.
 const BATCH: usize = 1 << 14;
+/// Number of uses of segments after which a batch ends, 24 bytes each.
+const BATCH_USES: usize = 1 << 20;
 /// Maximum memory of the entries of one size in bytes.
 const MAX_MEMORY_BYTES: u64 = 4 << 30;
 /// Memory of an entry, and of each of its segments, in bytes.
@@ -102,6 +104,8 @@ struct Access {
 pub struct Simulator {
     sizes: Vec<SizeSimulation>,
     batch: Vec<Access>,
+    /// Number of uses of segments in the batch.
+    batch_uses: usize,
     content: LogContent,
 }
 
@@ -110,7 +114,7 @@ impl Simulator {
     pub fn new(sizes: &[u64], options: &SimulationOptions) -> Self {
         let limits = sizes.iter().copied().map(Some).chain([None]);
         let sizes = limits.map(|limit| SizeSimulation::new(limit, options)).collect();
-        Self { sizes, batch: Vec::with_capacity(BATCH), content: LogContent::default() }
+        Self { sizes, batch: Vec::with_capacity(BATCH), batch_uses: 0, content: LogContent::default() }
     }
 
     /// Reads a line of a log. Lines of requests are skipped; those that are no lines of a log are counted.
@@ -125,8 +129,9 @@ impl Simulator {
                 content.recorded_hit_bytes = content.recorded_hit_bytes.saturating_add(hit_bytes);
                 content.first_ms = Some(content.first_ms.unwrap_or(i64::MAX).min(access.closed_ms));
                 content.last_ms = content.last_ms.max(Some(access.closed_ms));
+                self.batch_uses += access.uses.len();
                 self.batch.push(access);
-                if self.batch.len() == BATCH {
+                if self.batch.len() == BATCH || self.batch_uses >= BATCH_USES {
                     self.replay();
                 }
             }
@@ -142,6 +147,7 @@ impl Simulator {
 
     fn replay(&mut self) {
         let batch = std::mem::take(&mut self.batch);
+        self.batch_uses = 0;
         std::thread::scope(|scope| {
             for size in &mut self.sizes {
                 scope.spawn(|| batch.iter().for_each(|access| size.replay(access)));
@@ -288,14 +294,15 @@ impl SizeSimulation {
             self.inventory.remove(&name);
             return 0;
         };
-        let present = victim.segments().find(|segment| entry.segments.get(*segment).is_some_and(|part| part.bytes > 0));
+        let is_present = |segment: &usize| entry.segments.get(*segment).is_some_and(|part| part.bytes > 0);
+        let touch = |segment: &usize| entry.slot.touch(&entry.slot.range(*segment), now_s);
+        let present = victim.segments().inspect(touch).find(is_present);
         let mut freed = 0;
         if let Some(segment) = present
             && let Some(part) = entry.segments.get_mut(segment)
         {
             freed = std::mem::take(part).bytes;
             self.inventory.subtract_bytes(&entry.slot, freed);
-            entry.slot.touch(&entry.slot.range(segment), now_s);
         }
         if entry.segments.iter().all(|part| part.bytes == 0) {
             self.memory_bytes = self.memory_bytes.saturating_sub(memory_of(entry.segments.len() as u64));

@@ -21,7 +21,7 @@ use crate::{
     missing::MissingPaths,
     names::KnownVersion,
     origin::{Credential, OpenedFile, Origin},
-    origins::Origins,
+    origins::{Origins, is_unreachable},
     rules::{Recheck, Rules},
     source::{OpenFile, Opening, Source},
     version::{SameContent, Version},
@@ -197,10 +197,14 @@ impl CacheStore {
     }
 
     /// Begins a rename or a copy of a file or of a directory, whichever `from` is.
-    async fn begin_transfer(&self, caller: &Caller, from: &StorePath, to: &StorePath) -> Write {
+    ///
+    /// # Errors
+    /// `NotFound`, and errors of an unreachable origin: nothing is changed then.
+    async fn begin_transfer(&self, caller: &Caller, from: &StorePath, to: &StorePath) -> Result<Write> {
         match async { forward!(self, caller, stat, from) }.await {
-            Ok(found) if !found.is_directory() => self.begin_write(&[from, to]).await,
-            _ => self.begin_tree_write().await,
+            Ok(found) if !found.is_directory() => Ok(self.begin_write(&[from, to]).await),
+            Err(error) if error.fault() == Fault::NotFound || is_unreachable(&error) => Err(error),
+            _ => Ok(self.begin_tree_write().await),
         }
     }
 
@@ -323,7 +327,7 @@ impl Store for CacheStore {
         if let Some(known) = lookup.usable() {
             return Ok(self.with_residency(&known.version, known.metadata(Reuse::Cache)));
         }
-        let stat = self.origins.call(|origin| {
+        let stat = self.request(&lookup, |origin| {
             async move { origin.store.stat(&origin.identity(caller), &origin.path(path)?).await }.boxed()
         });
         let (origin, metadata) = match self.or_stale(&lookup, stat).await {
@@ -361,12 +365,11 @@ impl Store for CacheStore {
             return Err(not_cached().at(path));
         }
         let requested_ns = clock::unix_ns();
-        let is_versioned = options.version.is_some();
+        let lookup = if options.version.is_some() { lookup.without_stale() } else { lookup };
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let request = self.origins.call(|origin| origin.open(caller, path, options.clone()).boxed());
-        let outcome = if is_versioned { request.await.map(Ok) } else { self.or_stale(&lookup, request).await };
-        let (origin, OpenedFile { handle, metadata }) = match outcome {
+        let request = self.request(&lookup, |origin| origin.open(caller, path, options.clone()).boxed());
+        let (origin, OpenedFile { handle, metadata }) = match self.or_stale(&lookup, request).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(stale)) => {
                 let file = self.cached_lazily(caller, path, &stale, Reuse::Error, lookup.directives()).await;
@@ -433,13 +436,13 @@ impl Store for CacheStore {
     }
 
     async fn rename(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        let write = self.begin_transfer(caller, from, to).await;
+        let write = self.begin_transfer(caller, from, to).await?;
         let outcome = async { forward!(self, caller, rename, from to to, overwrite) }.await;
         write.end(outcome)
     }
 
     async fn copy(&self, caller: &Caller, from: &StorePath, to: &StorePath, overwrite: Overwrite) -> Result<()> {
-        let write = self.begin_transfer(caller, from, to).await;
+        let write = self.begin_transfer(caller, from, to).await?;
         let outcome = async { forward!(self, caller, copy, from to to, overwrite) }.await;
         write.end(outcome)
     }
@@ -457,6 +460,10 @@ impl Store for CacheStore {
         algorithm: Algorithm,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
+        if self.look_up(path, CacheDirectives::default()).await?.usable().is_some() {
+            // Of the version that an open returns, which may not be the current one of the origin.
+            return self.computed_digest(caller, path, algorithm, progress).await;
+        }
         let reads = Notify::new();
         let watch = |bytes| match bytes {
             0 => reads.notify_one(),

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use towpath_cache::{Cache, CacheOptions, CacheStore, Credential, Recheck, Rules, Selection, TreeOptions};
+use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{
     Caller, CreateOptions, Expectation, Fault, OpenOptions, Overwrite, Result, Secret, Store, StorePath,
     memory::MemoryStore, sys::disk,
@@ -135,4 +136,27 @@ async fn an_evicted_file_is_forgotten_in_memory_too() {
     let all = Selection::Below(vec![("memory".into(), StorePath::root())]);
     assert_eq!(cache.evict_selected(&all).await.unwrap().entries, 1);
     assert_eq!(setup.read(&store).await.unwrap(), "new content");
+}
+
+#[tokio::test]
+async fn a_rename_of_a_missing_file_forgets_nothing() {
+    let setup = Setup::new(Recheck::Never, Credential::Own).await;
+    let store = setup.start().await;
+    assert_eq!(setup.read(&store).await.unwrap(), "old content");
+    let [from, to] = ["/missing", "/other"].map(|text| StorePath::parse(text.as_bytes()).unwrap());
+    let renamed = store.rename(&Caller::local(), &from, &to, Overwrite::Refuse).await;
+    assert_eq!(renamed.unwrap_err().fault(), Fault::NotFound);
+    let calls = setup.origin.calls();
+    assert_eq!(setup.read(&store).await.unwrap(), "old content");
+    assert_eq!(setup.origin.calls(), calls, "the origin was not asked");
+}
+
+#[tokio::test]
+async fn a_digest_is_that_of_the_version_that_is_served() {
+    let setup = Setup::new(Recheck::Never, Credential::Own).await;
+    let store = setup.start().await;
+    assert_eq!(setup.read(&store).await.unwrap(), "old content");
+    setup.put("new content").await;
+    let digest = store.digest(&Caller::local(), &path(), Algorithm::Adler32, &|_| {}).await.unwrap();
+    assert_eq!(digest, Hasher::digest_of(Algorithm::Adler32, b"old content"));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use towpath_cache::{Credential, Forwarder, OriginOptions, Rules, TreeOptions};
-use towpath_client::{Client, ClientOptions, TokenSource};
+use towpath_client::{Client, ClientOptions, PasswordSource, TokenSource};
 use towpath_proto::{
     destination_policy::DestinationPolicy,
     url::{Family, Url},
@@ -49,6 +49,8 @@ fn client_options(settings: &CacheConfig, token: TokenSource, has_alternative: b
     };
     ClientOptions {
         token,
+        // Those of the user's files would be sent although the settings name a token or none.
+        passwords: PasswordSource::Nothing,
         ca_file: settings.ca.clone(),
         stall: settings.deadline.0,
         patience: settings.retry_time.0,
@@ -136,6 +138,14 @@ impl ListedStorages {
             return Ok(None);
         }
         let hosts = hosts.iter().map(|host| PermittedHost::parse(host)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(origin) = urls(settings)?.iter().find(|url| hosts.iter().any(|host| host.permits(url))) {
+            let message = format!(
+                "forward: {} is an origin of this cache too: what its credential opens would be visible under a path \
+                 with another credential",
+                origin.endpoint()
+            );
+            return Err(Failure::Usage(message));
+        }
         let names: Vec<_> = hosts.iter().map(|host| host.name.trim_matches(['[', ']']).to_owned()).collect();
         // A storage may redirect clients to its servers, also to those of its own network if they are listed.
         let policy = DestinationPolicy::beyond_public(&names);
@@ -161,6 +171,21 @@ impl Forwarder for ListedStorages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_origin_cannot_be_named_in_a_path_too() {
+        let settings = |host: &str| CacheConfig {
+            origin: vec!["https://data.example.org/store".into()],
+            forward: ForwardConfig { hosts: vec![host.into()], ..ForwardConfig::default() },
+            ..CacheConfig::default()
+        };
+        for host in ["data.example.org", ".example.org", "data.example.org:443"] {
+            assert!(ListedStorages::new(&settings(host)).is_err(), "{host}");
+        }
+        for host in ["other.example.org", "data.example.org:8443"] {
+            assert!(ListedStorages::new(&settings(host)).unwrap().is_some(), "{host}");
+        }
+    }
 
     #[test]
     fn only_listed_hosts_and_ports_are_contacted() {

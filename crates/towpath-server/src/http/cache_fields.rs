@@ -24,7 +24,11 @@ pub(super) fn directives(headers: &HeaderMap) -> CacheDirectives {
 /// something.
 pub(super) fn insert(headers: &mut HeaderMap, metadata: &Metadata, now_s: i64) {
     let Some(freshness) = &metadata.freshness else { return };
-    headers.insert(header::AGE, freshness.age_s(now_s).into());
+    let age_s = freshness.age_s(now_s);
+    // RFC 9111 §5.1: an age says that the response was generated before this request.
+    if freshness.reuse != Reuse::None || age_s > 0 {
+        headers.insert(header::AGE, age_s.into());
+    }
     if !freshness.cache_control().is_empty() {
         headers.insert(header::CACHE_CONTROL, value(freshness.cache_control()));
     }
