@@ -69,7 +69,7 @@ impl AccessRecord {
         self.served_bytes.saturating_sub(self.missed_bytes)
     }
 
-    /// Returns the time in which no read waited: the client and its network. `None` if reads overlapped so much that
+    /// Returns the time without a waiting read: that of the client and its network. `None` if reads overlapped so much that
     /// their waits add up to more than the duration.
     pub fn client_time(&self) -> Option<Duration> {
         self.duration.checked_sub(self.origin_wait + self.disk_wait)

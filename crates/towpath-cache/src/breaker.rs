@@ -1,5 +1,5 @@
 //! A circuit breaker: after several failures in a row an origin counts as unreachable, and requests to it fail at once
-//! until a trial succeeds. Readers of what is in the cache then do not wait for it.
+//! until a trial succeeds. Readers of present data then do not wait for it.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

@@ -506,7 +506,7 @@ impl Preparation for AnnouncedReads {
         if let Some(position) = self.by_offset.of(range.start) {
             self.request(position);
         }
-        // Without a request to the origin, a whole file is at hand if it is present; what is read of it is verified then.
+        // A reader that forbids requests needs the bytes to be present. They are verified when they are read.
         if self.file.source.is_absent() && part.length > VECTOR_GROUP_BYTES && self.file.entry.covers(&range) {
             return Ok(());
         }

@@ -222,7 +222,7 @@ impl CacheStore {
         version: Option<&Version>,
         found: &Metadata,
     ) {
-        // An entry may have been filled from another origin, which its version tells.
+        // The name leads to an entry that another origin may have filled.
         let has_several = self.origins.all().len() > 1;
         if self.asks_for_each_caller() && !has_several {
             return;

@@ -131,7 +131,7 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
-    /// Returns the segments of the entry, in the order in which one with data is searched for.
+    /// Returns the segments of the entry, the victim first, in the order of a search for data.
     pub(crate) fn segments(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, count) = (self.segment, self.slot.segments());
         (first..count).chain(0..first)

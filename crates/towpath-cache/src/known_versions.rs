@@ -28,7 +28,7 @@ pub(crate) struct KnownVersions {
 struct State {
     /// `None` is a path without a known version.
     recent: RecentMap<NameKey, Option<Arc<KnownVersion>>>,
-    /// Number of changes, so that what was read from the disk before a change is not added after it.
+    /// Number of changes, so that a version read from the disk before a change is not added after it.
     changes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Paths that do not exist at the origin, remembered for a time, so that clients that look for them again and again do
+//! Paths that do not exist at the origin, remembered for a time, so that clients that look for them repeatedly do
 //! not reach the origin. Only in memory.
 
 use std::{

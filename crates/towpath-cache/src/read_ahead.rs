@@ -9,7 +9,7 @@ const MIN_STREAK: u32 = 3;
 /// Maximum number of bytes ahead of the reader: the bandwidth-delay product of 1 Gbit/s and 250 ms.
 const MAX_WINDOW_BYTES: u64 = 32 << 20;
 /// Minimum number of bytes read in sequence before anything is fetched ahead. Clients that read a few columns of a table
-/// read runs of up to some hundred KiB in sequence; what is fetched behind them is wasted.
+/// read runs of up to some hundred KiB in sequence; bytes fetched behind them are wasted.
 const MIN_SEQUENCE_BYTES: u64 = 512 << 10;
 /// Minimum number of bytes ahead of a sequential reader.
 const MIN_WINDOW_BYTES: u64 = CHUNK_BYTES;

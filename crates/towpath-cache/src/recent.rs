@@ -1,4 +1,4 @@
-//! A map of bounded size that keeps what was used last. No I/O, no clock.
+//! A map of bounded size that keeps the entries used last. No I/O, no clock.
 
 use std::{collections::HashMap, hash::Hash, mem};
 
@@ -23,7 +23,7 @@ impl<K: Eq + Hash, V> RecentMap<K, V> {
         Self { young: HashMap::new(), old: HashMap::new(), generation: (capacity / 2).max(1) }
     }
 
-    /// Adds or replaces an entry, which counts as used. Returns what is dropped for it.
+    /// Adds or replaces an entry, which counts as used. Returns the entries dropped for it.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Retired<K, V> {
         let mut retired = match self.young.len() >= self.generation && !self.young.contains_key(&key) {
             true => mem::replace(&mut self.old, mem::take(&mut self.young)),
@@ -36,7 +36,7 @@ impl<K: Eq + Hash, V> RecentMap<K, V> {
         retired
     }
 
-    /// Returns an entry, which counts as used, and what is dropped for it.
+    /// Returns an entry, which counts as used, and the entries dropped for it.
     pub(crate) fn get(&mut self, key: &K) -> (Option<V>, Retired<K, V>)
     where
         V: Clone,

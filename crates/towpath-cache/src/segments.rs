@@ -1,7 +1,7 @@
 //! Which parts of a file an access read, in a form that is small enough for a log. No I/O, no clock.
 //!
 //! A file is divided into segments, as for eviction ([`crate::inventory`]). Each is divided into 64 blocks (256 KiB, if
-//! the segment has 16 MiB). Of a segment, the number of bytes that were read is known, and which blocks they are in.
+//! the segment has 16 MiB). Each segment has the number of bytes read and a bit for each block with such bytes.
 
 use std::{collections::BTreeMap, ops::Range};
 

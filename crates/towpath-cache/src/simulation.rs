@@ -33,7 +33,7 @@ const MAX_MEMORY_BYTES: u64 = 4 << 30;
 const ENTRY_MEMORY_BYTES: u64 = 400;
 const SEGMENT_MEMORY_BYTES: u64 = 24;
 
-/// What is common to all sizes of a simulation.
+/// Settings common to all sizes of a simulation.
 #[derive(Debug, Clone)]
 pub struct SimulationOptions {
     /// Share of the size at which eviction begins, as [`CacheOptions::high_watermark`]; only its relation to

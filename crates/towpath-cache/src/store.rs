@@ -140,7 +140,7 @@ impl CacheStore {
     }
 
     /// Returns the version to cache a file as, requested at `requested_ns`; `None` if its content must not be cached: an
-    /// empty file may have content all the same, and a file that changed just now may change again without another
+    /// empty file may have content nevertheless, and a file that changed just now may change again without another
     /// version.
     fn version(origin: &Origin, path: &StorePath, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
         let is_cacheable = metadata.kind == FileKind::File
@@ -150,14 +150,14 @@ impl CacheStore {
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
 
-    /// Returns what is known of a path of the cache at each origin, if that is in memory for all of them.
+    /// Returns the known versions of a path of the cache, if they are in memory for all origins.
     fn known_in_memory(&self, path: &StorePath) -> Option<Vec<Arc<KnownVersion>>> {
         let origins = self.origins.all().iter();
         let known = origins.map(|origin| self.cache.names().get(&origin.name, &origin.path(path).ok()?));
         Some(known.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// Returns what is known of a path of the cache at each origin. May wait for the disk.
+    /// Returns the known version of a path of the cache at each origin. May wait for the disk.
     pub(crate) async fn known_versions(&self, path: &StorePath) -> Vec<Arc<KnownVersion>> {
         if let Some(known) = self.known_in_memory(path) {
             return known;
@@ -461,7 +461,7 @@ impl Store for CacheStore {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
         if self.look_up(path, CacheDirectives::default()).await?.usable().is_some() {
-            // Of the version that an open returns, which may not be the current one of the origin.
+            // An open returns this version, although the origin may have a newer one.
             return self.computed_digest(caller, path, algorithm, progress).await;
         }
         let reads = Notify::new();

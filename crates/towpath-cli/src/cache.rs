@@ -104,7 +104,7 @@ fn load_for(arguments: &CacheArguments) -> Result<Layered<CacheConfig>, Failure>
     }
 }
 
-/// Returns what is cached, in words.
+/// Describes the cached storages.
 fn described(settings: &CacheConfig) -> Result<String, Failure> {
     let mut parts: Vec<_> = origins::urls(settings)?.iter().map(Url::without_secrets).collect();
     if !settings.forward.hosts.is_empty() {

@@ -1,5 +1,5 @@
 //! Readers, flights and extents of an entry under many schedules: shuttle chooses which task runs at each lock. A task
-//! that waits for ever is a deadlock, which fails the test.
+//! that never ends is a deadlock, which fails the test.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

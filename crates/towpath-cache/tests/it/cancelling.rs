@@ -105,7 +105,7 @@ async fn leave_everywhere(way: Way, is_weak: bool, failures: u64) {
         }
         let ended = Leaving { future: Box::pin(read(&origin, way)), polls }.await;
         wait_until_unused(&origin).await;
-        // What is left of the planned failures.
+        // The remaining planned failures.
         for _ in 0..10 {
             read(&origin, way).await;
         }

@@ -124,7 +124,7 @@ async fn a_reader_continues_at_the_next_origin_with_the_same_content() {
     check(&*file, 0, SIZE).await;
     let fetched: Vec<_> = store.statistics().iter().map(|(_, statistics)| statistics.fetched_bytes).collect();
     assert_eq!(fetched, [1000, SIZE as u64 - 1000], "what was present was not fetched again");
-    // What was fetched while the first origin was there is used without it.
+    // Bytes fetched from the first origin are used without it.
     let again = open(&store).await.unwrap();
     check(&*again, 0, SIZE).await;
     assert_eq!(store.statistics()[1].1.fetched_bytes, SIZE as u64 - 1000);

@@ -1,4 +1,4 @@
-//! The file by which commands find and control a running cache: `control` in its directory.
+//! The file that lets commands find and control a running cache: `control` in its directory.
 //!
 //! It has the URL of the cache and a random key, and only the user of the cache can read it.
 

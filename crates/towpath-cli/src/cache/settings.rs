@@ -24,7 +24,7 @@ const MAX_IDLE_FILES: u64 = 8192;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CacheConfig {
     /// URL of the storage to cache: `root://host//store`, `https://host/store`. Its directory is the root of the cache's
-    /// tree. Of a list of storages with the same tree, the first one that can be reached is used.
+    /// tree. A list names storages with the same tree; the first one that can be reached is used.
     #[serde(deserialize_with = "one_or_several")]
     pub origin: Vec<String>,
     /// Storages that clients may name in the path.
@@ -221,7 +221,7 @@ impl Default for RuleConfig {
 }
 
 impl CacheConfig {
-    /// Returns the options of the cache directory, for a process that may open so many file descriptors.
+    /// Returns the options of the cache directory, for a process with this limit of file descriptors.
     pub(crate) fn cache(&self, descriptors: u64) -> CacheOptions {
         CacheOptions {
             disk_jobs: self.limits.disk_threads,

@@ -65,7 +65,7 @@ fn read(mut log: impl BufRead, simulator: &mut Simulator) -> std::io::Result<()>
     }
 }
 
-/// Reports what is wrong with the log.
+/// Reports invalid lines of the log.
 fn judge(unlimited: &SizeOutcome, content: &LogContent) -> Result<(), Failure> {
     if unlimited.omitted_accesses > 0 {
         let omitted = count_text(unlimited.omitted_accesses, "access", "accesses");

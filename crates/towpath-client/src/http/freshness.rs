@@ -33,7 +33,7 @@ pub(super) fn of_headers(headers: &HeaderMap, now_s: i64) -> Option<Freshness> {
 
 /// Returns the age of a response at its arrival in seconds: the larger of `Age` and the time since `Date`.
 fn age_s(headers: &HeaderMap, date_s: Option<i64>, now_s: i64) -> i64 {
-    // Of several values the first counts; an invalid one is ignored (RFC 9111 §5.1).
+    // The first of several values counts; an invalid one is ignored (RFC 9111 §5.1).
     let field = joined(headers, header::AGE).unwrap_or_default();
     let first = field.split(',').next().unwrap_or_default().trim();
     let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
