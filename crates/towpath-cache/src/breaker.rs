@@ -61,7 +61,7 @@ impl Breaker {
     pub(crate) fn record<T>(&self, outcome: &Result<T>) {
         let mut state = self.state();
         match outcome {
-            Err(error) if matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) => {
+            Err(error) if is_unreachable(error) => {
                 state.failures = state.failures.saturating_add(1);
                 if state.failures >= MAX_FAILURES {
                     state.open = Some((error.clone(), clock::now() + TRIAL_INTERVAL));
@@ -70,6 +70,11 @@ impl Breaker {
             _ => *state = State::default(),
         }
     }
+}
+
+/// Returns whether an error is a failure of a storage or its network, so that another one may succeed.
+pub(crate) fn is_unreachable(error: &Error) -> bool {
+    matches!(error.fault(), Fault::Unavailable | Fault::TimedOut)
 }
 
 #[cfg(test)]

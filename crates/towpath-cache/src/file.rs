@@ -23,11 +23,11 @@ use self::sent_part::SentPart;
 use crate::{
     accounts::Account,
     announced::Positions,
+    breaker::is_unreachable,
     entry::{Entry, ExtentLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
     origin::{Origin, fetch},
-    origins::is_unreachable,
     read_ahead::ReadAhead,
     source::Source,
 };

@@ -13,6 +13,7 @@ use towpath_store::{
 };
 
 use crate::{
+    breaker::is_unreachable,
     missing::path_key,
     names::KnownVersion,
     origin::{Credential, Origin},
@@ -135,7 +136,7 @@ fn permitted_staleness(rule: &Rule, freshness: &Freshness) -> Option<Duration> {
 
 /// Returns whether an error means that the origin failed (RFC 5861 §4), and not that it refused the request.
 fn is_failure(error: &Error) -> bool {
-    matches!(error.fault(), Fault::Unavailable | Fault::TimedOut) || matches!(error.code(), Some(500 | 502 | 503 | 504))
+    is_unreachable(error) || matches!(error.code(), Some(500 | 502 | 503 | 504))
 }
 
 impl KnownVersion {
@@ -174,37 +175,22 @@ impl CacheStore {
 
     /// Whether each open contacts the origin, because only the origin knows the rights of the caller. No version is used
     /// without the origin then: a response to one caller may not be valid for another.
-    fn asks_for_each_caller(&self) -> bool {
+    pub(crate) fn asks_for_each_caller(&self) -> bool {
         self.origins.primary().credential == Credential::Caller
     }
 
-    /// Calls `request` at the first origin that can be reached, for a limited time if a stale version can take the place of
-    /// the response.
+    /// Calls `request` at the first origin that can be reached. Returns the response, or the stale version that takes its
+    /// place if the origins fail or do not respond within [`STALE_AFTER`].
     ///
     /// # Errors
     /// Errors of the origins.
-    pub(crate) async fn request<'a, T>(
+    pub(crate) async fn call_or_stale<'a, T>(
         &'a self,
         lookup: &Lookup,
         request: impl Fn(&'a Arc<Origin>) -> BoxFuture<'a, Result<T>>,
-    ) -> Result<(&'a Arc<Origin>, T)> {
-        match lookup.stale() {
-            Some(_) => self.origins.call_replaceable(STALE_AFTER, request).await,
-            None => self.origins.call(request).await,
-        }
-    }
-
-    /// Waits for the response of the origin, or returns the known version that takes its place if the origin fails.
-    ///
-    /// # Errors
-    /// Those of the request.
-    pub(crate) async fn or_stale<T>(
-        &self,
-        lookup: &Lookup,
-        request: impl Future<Output = Result<T>>,
-    ) -> Result<Result<T, Arc<KnownVersion>>> {
-        let Some(stale) = lookup.stale() else { return request.await.map(Ok) };
-        match request.await {
+    ) -> Result<Result<(&'a Arc<Origin>, T), Arc<KnownVersion>>> {
+        let Some(stale) = lookup.stale() else { return self.origins.call(request).await.map(Ok) };
+        match self.origins.call_replaceable(STALE_AFTER, request).await {
             Err(error) if is_failure(&error) => {
                 tracing::debug!(path = %stale.version.path, %error, "using a stale version");
                 self.origins.primary().counters.stale.fetch_add(1, Relaxed);

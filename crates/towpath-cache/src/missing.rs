@@ -2,8 +2,6 @@
 //! not reach the origin. Only in memory.
 
 use std::{
-    collections::HashMap,
-    mem,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,6 +11,8 @@ use towpath_store::{
     StorePath,
     sys::clock::{self, Instant},
 };
+
+use crate::recent::RecentMap;
 
 /// Number of paths in a generation. With two of them at most 100,000 paths are remembered, in about 5 MB.
 const GENERATION: usize = 50_000;
@@ -35,55 +35,45 @@ pub(crate) fn path_keys(path: &StorePath) -> Vec<PathKey> {
     std::iter::successors(Some(path.clone()), StorePath::parent).map(|path| path_key(&path)).collect()
 }
 
-/// The missing paths, with the ends of their times. When a generation is full, it becomes the old one, and the old one is
-/// forgotten.
-#[derive(Debug, Default)]
-pub(crate) struct MissingPaths(Mutex<Generations>);
+/// The missing paths, with the ends of their times. Those added last stay.
+#[derive(Debug)]
+pub(crate) struct MissingPaths(Mutex<RecentMap<PathKey, Instant>>);
 
-#[derive(Debug, Default)]
-struct Generations {
-    young: HashMap<PathKey, Instant>,
-    old: HashMap<PathKey, Instant>,
+impl Default for MissingPaths {
+    fn default() -> Self {
+        Self(Mutex::new(RecentMap::new(2 * GENERATION)))
+    }
 }
 
 impl MissingPaths {
-    fn generations(&self) -> MutexGuard<'_, Generations> {
+    fn paths(&self) -> MutexGuard<'_, RecentMap<PathKey, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a path is known to be missing.
     pub(crate) fn contains(&self, path: &StorePath) -> bool {
-        let generations = self.generations();
-        if generations.young.is_empty() && generations.old.is_empty() {
-            return false;
-        }
-        let key = path_key(path);
-        let until = generations.young.get(&key).or_else(|| generations.old.get(&key));
-        until.is_some_and(|until| *until > clock::now())
+        let paths = self.paths();
+        !paths.is_empty() && paths.peek(&path_key(path)).is_some_and(|until| *until > clock::now())
     }
 
     /// Remembers that a path is missing, for `time` from now on.
     pub(crate) fn insert(&self, path: &StorePath, time: Duration) {
         let key = path_key(path);
-        let mut generations = self.generations();
-        if generations.young.len() >= GENERATION && !generations.young.contains_key(&key) {
-            generations.old = mem::take(&mut generations.young);
-        }
-        generations.young.insert(key, clock::now() + time.min(MAX_TIME));
+        let retired = self.paths().insert(key, clock::now() + time.min(MAX_TIME));
+        drop(retired);
     }
 
     /// Forgets paths.
     pub(crate) fn remove(&self, keys: &[PathKey]) {
-        let mut generations = self.generations();
+        let mut paths = self.paths();
         for key in keys {
-            generations.young.remove(key);
-            generations.old.remove(key);
+            paths.remove(key);
         }
     }
 
     /// Forgets all paths.
     pub(crate) fn clear(&self) {
-        *self.generations() = Generations::default();
+        *self.paths() = RecentMap::new(2 * GENERATION);
     }
 }
 
@@ -120,9 +110,7 @@ mod tests {
         for index in 0..3 * GENERATION {
             missing.insert(&path(&format!("/{index}")), Duration::from_secs(60));
         }
-        let generations = missing.generations();
-        assert_eq!((generations.young.len(), generations.old.len()), (GENERATION, GENERATION));
-        drop(generations);
+        assert_eq!(missing.paths().lengths(), (GENERATION, GENERATION));
         assert!(missing.contains(&path(&format!("/{}", 3 * GENERATION - 1))));
         assert!(missing.contains(&path(&format!("/{GENERATION}"))) && !missing.contains(&path("/0")));
     }

@@ -149,10 +149,9 @@ impl CacheNamespace {
         if let Some(forwarder) = &self.forwarder
             && let Some(url) = storage_url(path)?
         {
-            let inner =
-                path.components().skip(2).fold(Vec::new(), |path, name| [&path, b"/".as_slice(), name].concat());
-            let inner = if inner.is_empty() { Ok(StorePath::root()) } else { StorePath::parse(&inner) };
-            let inner = inner.map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(path))?;
+            let storage = path.components().take(2).try_fold(StorePath::root(), |storage, name| storage.join(name));
+            let inner = storage.ok().and_then(|storage| path.relative_to(&storage));
+            let inner = inner.expect("the names of a path are valid, and begin it");
             let tree = self.forwarded(&**forwarder, &url).map_err(|error| error.at(path))?;
             return Ok(Location { tree, path: inner, is_forwarded: true });
         }

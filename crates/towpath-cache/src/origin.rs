@@ -77,7 +77,7 @@ pub(crate) struct Origin {
 
 /// A file that was opened at an origin.
 #[derive(Debug)]
-pub(crate) struct OpenedFile {
+pub(crate) struct OriginFile {
     pub(crate) handle: Arc<dyn ReadHandle>,
     /// `None` if the file has no known length.
     pub(crate) metadata: Option<Metadata>,
@@ -197,7 +197,7 @@ impl Origin {
     ///
     /// # Errors
     /// Errors of the origin.
-    pub(crate) async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<OpenedFile> {
+    pub(crate) async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<OriginFile> {
         let handle = self.store.open(&self.identity(caller), &self.path(path)?, options).await?;
         let metadata = match handle.metadata().await {
             Ok(metadata) => Some(metadata),
@@ -205,7 +205,7 @@ impl Origin {
             Err(error) if error.fault() == Fault::Unsupported => None,
             Err(error) => return Err(error),
         };
-        Ok(OpenedFile { handle, metadata })
+        Ok(OriginFile { handle, metadata })
     }
 
     /// Waits for a permit for `bytes` in flight. A request larger than the budget takes all of it.

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use towpath_store::{Error, Fault, Result};
 
 use crate::{
+    breaker::is_unreachable,
     origin::{Origin, OriginOptions},
     rules::Rules,
 };
@@ -124,11 +125,6 @@ impl Origins {
     ) -> Result<T> {
         self.call_within(Deadlines { others: None, last: None }, request).await.map(|(_, value)| value)
     }
-}
-
-/// Returns whether an error is a failure of a storage or its network, so that another one may succeed.
-pub(crate) fn is_unreachable(error: &Error) -> bool {
-    matches!(error.fault(), Fault::Unavailable | Fault::TimedOut)
 }
 
 /// Returns one error for the failures of all origins; that of the first one is the most important.

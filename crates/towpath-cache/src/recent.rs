@@ -50,6 +50,22 @@ impl<K: Eq + Hash, V> RecentMap<K, V> {
         }
     }
 
+    /// Returns an entry without counting it as used.
+    pub(crate) fn peek(&self, key: &K) -> Option<&V> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    /// Returns whether there are no entries.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+
+    /// Returns the numbers of young and of old entries.
+    #[cfg(test)]
+    pub(crate) fn lengths(&self) -> (usize, usize) {
+        (self.young.len(), self.old.len())
+    }
+
     /// Removes an entry.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let (young, old) = (self.young.remove(key), self.old.remove(key));

@@ -13,10 +13,11 @@ use towpath_store::{
 };
 
 use crate::{
+    breaker::is_unreachable,
     cache::Cache,
     freshness::not_cached,
-    origin::{OpenedFile, Origin},
-    origins::{Origins, is_unreachable},
+    origin::{Origin, OriginFile},
+    origins::Origins,
     version::{SameContent, Version},
 };
 
@@ -164,7 +165,7 @@ impl Source {
     async fn open(&self) -> Result<OpenFile> {
         let Opening { origins, caller, path, version, same_content, .. } = &self.opening;
         let opened = origins.call(|origin| origin.open(caller, path, OpenOptions::default()).boxed());
-        let (origin, OpenedFile { handle, metadata }) = opened.await?;
+        let (origin, OriginFile { handle, metadata }) = opened.await?;
         if let Some(metadata) = metadata.filter(|metadata| same_content.is_of(version, &origin.name, metadata)) {
             return Ok(OpenFile::new(origin, handle, &metadata));
         }

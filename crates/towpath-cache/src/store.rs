@@ -15,13 +15,14 @@ use towpath_store::{
 
 use crate::{
     accounts::Account,
+    breaker::is_unreachable,
     cache::Cache,
     file::CachedFile,
     freshness::not_cached,
     missing::MissingPaths,
     names::KnownVersion,
-    origin::{Credential, OpenedFile, Origin},
-    origins::{Origins, is_unreachable},
+    origin::{Origin, OriginFile},
+    origins::Origins,
     rules::{Recheck, Rules},
     source::{OpenFile, Opening, Source},
     version::{SameContent, Version},
@@ -130,13 +131,9 @@ impl CacheStore {
         &self.cache
     }
 
-    /// Returns when to query the origin for the version of a file. With the credential of the caller, at each open: only
-    /// the origin knows the rights.
+    /// Returns when to query the origin for the version of a file.
     fn recheck(&self, path: &StorePath) -> Recheck {
-        match self.origins.primary().credential {
-            Credential::Own => self.rules.of(path).recheck,
-            Credential::Caller => Recheck::Always,
-        }
+        if self.asks_for_each_caller() { Recheck::Always } else { self.rules.of(path).recheck }
     }
 
     /// Returns the version to cache a file as, requested at `requested_ns`; `None` if its content must not be cached: an
@@ -327,10 +324,10 @@ impl Store for CacheStore {
         if let Some(known) = lookup.usable() {
             return Ok(self.with_residency(&known.version, known.metadata(Reuse::Cache)));
         }
-        let stat = self.request(&lookup, |origin| {
+        let stat = self.call_or_stale(&lookup, |origin| {
             async move { origin.store.stat(&origin.identity(caller), &origin.path(path)?).await }.boxed()
         });
-        let (origin, metadata) = match self.or_stale(&lookup, stat).await {
+        let (origin, metadata) = match stat.await {
             Ok(Ok(found)) => found,
             Ok(Err(stale)) => return Ok(self.with_residency(&stale.version, stale.metadata(Reuse::Error))),
             Err(error) => {
@@ -368,8 +365,8 @@ impl Store for CacheStore {
         let lookup = if options.version.is_some() { lookup.without_stale() } else { lookup };
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let request = self.request(&lookup, |origin| origin.open(caller, path, options.clone()).boxed());
-        let (origin, OpenedFile { handle, metadata }) = match self.or_stale(&lookup, request).await {
+        let opened = self.call_or_stale(&lookup, |origin| origin.open(caller, path, options.clone()).boxed());
+        let (origin, OriginFile { handle, metadata }) = match opened.await {
             Ok(Ok(opened)) => opened,
             Ok(Err(stale)) => {
                 let file = self.cached_lazily(caller, path, &stale, Reuse::Error, lookup.directives()).await;

@@ -176,13 +176,13 @@ impl Cache {
                 eviction.pinned += 1;
                 continue;
             }
-            // Also of an entry that stays because it is in use.
-            self.forget_name(&version).await?;
             self.let_close(&name);
             if let Some(freed) = self.remove_entry(&name).await? {
                 eviction.freed_bytes += freed;
                 continue;
             }
+            // A removal forgets it; an entry that is in use stays.
+            self.forget_name(&version).await?;
             let entry = self.entry_unused(version).await?;
             let freed = (0..slot.segments()).map(|segment| slot.range(segment));
             for range in freed {
