@@ -160,31 +160,6 @@ impl RemoteFile {
         Error::new(Fault::Changed, message)
     }
 
-    /// Checks that the file is still the version that was opened, if a check is due.
-    pub(super) async fn look(&self, stream: &ReadStream) -> Result<(), Failure> {
-        match self.version_check.is_due(clock::now()) {
-            true => self.look_now(stream).await,
-            false => Ok(()),
-        }
-    }
-
-    async fn look_now(&self, stream: &ReadStream) -> Result<(), Failure> {
-        let HandleState::Known(handle) = stream.file.handle_state() else { return Ok(()) };
-        match (self.stat_handle(stream, handle).await, self.pinned.get()) {
-            (Ok(stat), Some(pinned)) => {
-                let found = metadata::of_stat(&stat);
-                if found.size == pinned.size && found.mtime_ns == pinned.mtime_ns {
-                    return Ok(());
-                }
-                self.version_check.changed();
-                Err(Failure::Fatal(self.changed()))
-            }
-            (Err(failure), _) if failure.is_loss() => Err(failure),
-            // The read reports other errors.
-            _ => Ok(()),
-        }
-    }
-
     /// Requests the metadata, for servers that do not return them with the open.
     async fn stat_handle(&self, stream: &ReadStream, handle: FileHandle) -> Result<StatInfo, Failure> {
         let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
@@ -263,10 +238,13 @@ impl RemoteFile {
     /// Reads a range of at most [`MAX_REQUEST_BYTES`], with retries.
     pub(super) async fn range(&self, range: ByteRange, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
         self.check_version()?;
+        // A size of 0 does not mean that there is nothing to read.
+        if self.pinned.get().is_some_and(|pinned| pinned.size > 0 && range.offset >= pinned.size) {
+            return self.confirm_version().await.map(|()| buffer);
+        }
         let start = buffer.len();
         let mut retry_state = self.origin.retry_state(true);
         let number = self.busy_stream();
-        let is_at_end = self.pinned.get().is_some_and(|pinned| range.offset >= pinned.size);
         loop {
             let stream = self.read_stream(number, &mut retry_state)?;
             let done = buffer.len() - start;
@@ -275,8 +253,7 @@ impl RemoteFile {
             let _load = stream.file.session.loaded(rest.length);
             let attempt =
                 self.attempt(&stream, buffer, |handle, size, buffer| self.piece(&stream, handle, size, rest, buffer));
-            let look = async { if is_at_end { self.look_now(&stream).await } else { self.look(&stream).await } };
-            let (attempt, looked) = futures::future::join(attempt, look).await;
+            let (attempt, looked) = futures::future::join(attempt, self.look(&stream)).await;
             buffer = attempt.buffer;
             if buffer.len() < start {
                 let message = "the connection was lost, and with it the data already read";
@@ -300,8 +277,13 @@ impl RemoteFile {
 
     /// Returns the stream for the next request, according to the load of the site that has the file.
     pub(super) fn busy_stream(&self) -> usize {
+        self.site().next_session()
+    }
+
+    /// Returns the site that has the file, as far as it is known.
+    fn site(&self) -> Arc<Site> {
         let site = self.streams().iter().flatten().next().map(|stream| Arc::clone(&stream.site));
-        site.unwrap_or_else(|| self.origin.sites.at(&self.origin.server, &self.identity)).next_session()
+        site.unwrap_or_else(|| self.origin.sites.at(&self.origin.server, &self.identity))
     }
 
     /// Fetches damaged pages again. The data of `offset` begin at `start` of the buffer, which is truncated at the

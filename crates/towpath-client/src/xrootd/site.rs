@@ -33,6 +33,9 @@ use crate::{
     token::{NO_TOKEN, Tokens, WithholdReason, are_credentials_useless},
 };
 
+/// Number of bytes in flight in the first session whose transfer takes longer than the start of another session.
+const QUEUED_BYTES: usize = 8 << 20;
+
 /// The user at a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -164,6 +167,10 @@ impl Site {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn slots(&self) -> MutexGuard<'_, Vec<Option<Arc<Session>>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns whether a session has been ready before.
     pub(super) fn is_known_good(&self) -> bool {
         self.learn();
@@ -180,10 +187,22 @@ impl Site {
 
     /// Returns the number of the session for the next bulk request ([`spread::choose`]).
     pub(super) fn next_session(&self) -> usize {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots();
         let known: Vec<_> =
             slots.iter().map(|slot| slot.as_ref().map_or(SessionLoad::NEW, |session| session.session_load())).collect();
         spread::choose(&known, self.dialer.connection_limit())
+    }
+
+    /// Returns the number of the session for a request that should not wait for bulk data: the first one unless it is
+    /// busy, then one that carries none. That is started when the wait is longer than its start.
+    pub(super) fn quiet_session(&self) -> usize {
+        let number = self.dialer.connection_limit();
+        let slots = self.slots();
+        let session = |number| slots.get(number).and_then(Option::as_ref);
+        let is_ready = session(number).is_some_and(|session| session.is_alive() && session.established().is_some());
+        let wait_bytes = session(0).map_or(0, |session| session.session_load().load);
+        let is_quiet_better = wait_bytes >= if is_ready { spread::BUSY_BYTES } else { QUEUED_BYTES };
+        if is_quiet_better { number } else { 0 }
     }
 
     /// Returns the sessions for bulk data; missing ones are started. Returns immediately.
@@ -200,7 +219,7 @@ impl Site {
     /// Fails if TLS cannot be configured.
     pub(super) fn session(&self, number: usize) -> Result<Arc<Session>> {
         self.learn();
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots();
         let number = number.min(MAX_CONNECTIONS - 1);
         if slots.len() <= number {
             slots.resize(number + 1, None);
@@ -330,13 +349,13 @@ impl Site {
         if self.software.get().is_some_and(|software| !software.is_ours) {
             return;
         }
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let slots = self.slots().clone();
         future::join_all(slots.iter().flatten().map(|session| session.ask_far_end())).await;
     }
 
     /// Stores the capabilities that the sessions have learned.
     fn learn(&self) {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots();
         let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.known();
         for session in slots.iter().flatten().chain(listings.iter()) {

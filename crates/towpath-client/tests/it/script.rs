@@ -152,10 +152,14 @@ impl Peer {
     }
 
     fn opened_as(&mut self, stream_id: StreamId, handle: u32, size: usize, checksum: Option<EntryChecksum>) {
-        let flags = StatFlags::readable;
-        let stat = StatInfo { id: 1, size: size as u64, flags, mtime: 1_700_000_000, ..StatInfo::default() };
         let handle = FileHandle(handle.to_le_bytes());
-        self.ok(stream_id, &OpenReply { handle, stat: Some(stat), checksum, present: None });
+        self.ok(stream_id, &OpenReply { handle, stat: Some(Self::stat_of(size)), checksum, present: None });
+    }
+
+    /// Returns the metadata of a file of `size` bytes that is opened.
+    pub(crate) fn stat_of(size: usize) -> StatInfo {
+        let flags = StatFlags::readable;
+        StatInfo { id: 1, size: size as u64, flags, mtime: 1_700_000_000, ..StatInfo::default() }
     }
 
     /// Responds to a pgread; `damage` is applied to the bytes on the wire.

@@ -74,6 +74,48 @@ async fn open_and_first_byte_take_one_flight_also_on_a_warm_session() {
 }
 
 #[tokio::test]
+async fn a_read_past_the_end_confirms_the_version_without_waiting_for_bulk_data() {
+    const SIZE: usize = 1 << 30;
+    let script = Script::listen();
+    let store = store_at("root", script.port, ClientOptions { connections: 1, ..options() });
+    let file = open(&*store, "/f").await;
+    let bulk = read(&file, 0, 9 << 20);
+    let (mut first, requests) = script.first_flight(&[RequestCode::open, RequestCode::pgread]).await;
+    first.opened(requests[0].0, 0, SIZE);
+    first.send().await;
+    assert_eq!(file.metadata().await.unwrap().size, SIZE as u64);
+
+    let check = read(&file, SIZE as u64, 1);
+    let (mut second, requests) = script.first_flight(&[RequestCode::open]).await;
+    second.opened(requests[0].0, 0, SIZE);
+    second.send().await;
+    // The open may be older than what was read.
+    let requests = second.expect(&[RequestCode::stat]).await;
+    second.ok(requests[0].0, &Peer::stat_of(SIZE));
+    second.send().await;
+    assert_eq!(done(check).await.unwrap(), "");
+
+    let refused = read(&file, SIZE as u64, 1);
+    let requests = second.expect(&[RequestCode::stat]).await;
+    second.refuse(requests[0].0, ErrorCode::IOError);
+    second.send().await;
+    assert!(done(refused).await.is_err(), "the version is not known");
+
+    bulk.abort();
+}
+
+#[tokio::test]
+async fn a_read_past_the_end_notices_another_version() {
+    let script = Script::listen();
+    let (_store, file, mut peer) = opened(&script).await;
+    let check = read(&file, 10_000, 1);
+    let requests = peer.expect(&[RequestCode::stat]).await;
+    peer.ok(requests[0].0, &Peer::stat_of(10_001));
+    peer.send().await;
+    assert_eq!(done(check).await.unwrap_err().fault(), Fault::Changed);
+}
+
+#[tokio::test]
 async fn pages_are_left_out_where_the_reader_compares_a_known_checksum() {
     let script = Script::listen();
     let store = store_at("root", script.port, options());

@@ -2,13 +2,23 @@
 //!
 //! Read requests of the protocol do not name the version, so a `stat` of the handle periodically accompanies a read in
 //! the same flight. Times have whole seconds, so checks more frequent than [`INTERVAL`] would not detect more.
+//!
+//! A cache needs more: it confirms the version after each response. This check has a session without bulk data, if the
+//! others are busy; behind them it would wait until all their data arrived.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use towpath_store::sys::clock::Instant;
+use towpath_proto::xrootd::FileHandle;
+use towpath_store::{
+    ReadHandle as _, Result,
+    sys::clock::{self, Instant},
+};
+
+use super::{ReadStream, RemoteFile, reopen};
+use crate::xrootd::{connection::Failure, metadata, session::HandleState};
 
 /// Validity of the last check.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -55,6 +65,55 @@ impl VersionCheck {
             }
             _ => false,
         })
+    }
+}
+
+impl RemoteFile {
+    /// Checks that the file is still the version that was opened, if a check is due.
+    pub(in crate::xrootd) async fn look(&self, stream: &ReadStream) -> Result<(), Failure> {
+        let HandleState::Known(handle) = stream.file.handle_state() else { return Ok(()) };
+        if !self.version_check.is_due(clock::now()) {
+            return Ok(());
+        }
+        match self.compare(stream, handle).await {
+            // The read reports other errors.
+            Err(failure) if !failure.is_loss() && !self.version_check.has_changed() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Checks that everything that was read before is of the version that was opened. Costs a round trip.
+    ///
+    /// # Errors
+    /// `Changed`; errors of the server.
+    pub(super) async fn confirm_version(&self) -> Result<()> {
+        let mut retry_state = self.origin.retry_state(true);
+        let number = self.site().quiet_session();
+        loop {
+            self.check_version()?;
+            let stream = self.read_stream(number, &mut retry_state)?;
+            let confirmed = async {
+                let (handle, _) = self.pinned(&stream).await?;
+                // Also if it was opened just now: the request for that may be older than the data.
+                self.compare(&stream, handle).await
+            };
+            let Err(failure) = confirmed.await else { return Ok(()) };
+            if !matches!(failure, Failure::Wait { .. }) {
+                self.abandon(&stream);
+            }
+            self.origin.handle_failure(&mut retry_state, &stream.site, reopen(failure)).await?;
+        }
+    }
+
+    async fn compare(&self, stream: &ReadStream, handle: FileHandle) -> Result<(), Failure> {
+        let found = metadata::of_stat(&self.stat_handle(stream, handle).await?);
+        match self.pinned.get() {
+            Some(pinned) if found.size != pinned.size || found.mtime_ns != pinned.mtime_ns => {
+                self.version_check.changed();
+                Err(Failure::Fatal(self.changed()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
