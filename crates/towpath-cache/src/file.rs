@@ -27,7 +27,7 @@ use crate::{
     entry::{Entry, ExtentLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
-    origin::{Origin, fetch},
+    origin::{Origin, RUN_BYTES, fetch},
     read_ahead::ReadAhead,
     source::Source,
 };
@@ -440,7 +440,7 @@ struct AnnouncedReads {
 const WINDOW_BYTES: u64 = 64 << 20;
 /// Number of announced bytes that are verified together: with one job of the disk pool.
 const VERIFIED_TOGETHER_BYTES: u64 = 4 << 20;
-/// Announced bytes are requested in portions of at least this length.
+/// Announced bytes are requested in portions of at least this length, unless each request has its own connection.
 const PORTION_BYTES: u64 = 1 << 20;
 
 impl AnnouncedReads {
@@ -464,10 +464,13 @@ impl AnnouncedReads {
     /// Requests the announced bytes up to a window ahead of the announced byte `position`.
     fn request(&self, position: u64) {
         let total = self.total_bytes();
-        let target = position.saturating_add(WINDOW_BYTES).min(total);
+        let is_separate = self.file.source.has_separate_connections();
+        let window = if is_separate { 8 * RUN_BYTES as u64 } else { WINDOW_BYTES };
+        let target = position.saturating_add(window).min(total);
         let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
         let start = *requested;
-        if target < start + PORTION_BYTES && target < total || target <= start {
+        let portion = if is_separate { RUN_BYTES as u64 } else { PORTION_BYTES };
+        if target < start + portion && target < total || target <= start {
             return;
         }
         *requested = target;

@@ -2,7 +2,8 @@
 //!
 //! Each origin has a budget of bytes in flight, so that a slow one neither fills the memory nor delays the others.
 //! Small ranges that were requested together leave in one vector request, which costs one round trip; large ones in
-//! requests of their own, which a client can spread over its connections.
+//! requests of their own, which a client can spread over its connections. If each request has its own connection,
+//! adjoining large ones leave together.
 
 use std::{
     sync::{
@@ -33,7 +34,14 @@ const BUDGET_UNIT: usize = 1 << 10;
 const VECTOR_RANGE_BYTES: usize = 256 << 10;
 /// Maximum number of bytes in a vector request.
 const VECTOR_BYTES: usize = 8 << 20;
-/// Maximum number of arrived ranges that are written by one job.
+/// Maximum number of bytes of adjoining ranges in one request.
+pub(crate) const RUN_BYTES: usize = 16 << 20;
+/// Maximum number of requests for adjoining ranges in flight. Their number should not change: TCP takes seconds to use
+/// the share of a connection that ended.
+const MAX_RUNS: usize = 4;
+/// Bytes of a request for adjoining ranges that count as in flight: those in memory. Others wait in the connection.
+const RUN_MEMORY_BYTES: usize = 4 << 20;
+/// Maximum number of small arrived ranges that are written by one job.
 const WRITTEN_TOGETHER: usize = 64;
 
 /// A storage whose files are to be cached.
@@ -71,6 +79,7 @@ pub(crate) struct Origin {
     pub(crate) credential: Credential,
     budget: Arc<Semaphore>,
     budget_units: u32,
+    runs: Semaphore,
     pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
 }
@@ -137,6 +146,7 @@ impl Origin {
             credential,
             budget,
             budget_units,
+            runs: Semaphore::new(MAX_RUNS),
             breaker: Breaker::default(),
             counters: OriginCounters::default(),
         }
@@ -219,7 +229,7 @@ impl Origin {
 /// Starts fetching `flights` of `entry` from `source`. Returns immediately. The requests continue when their reader
 /// leaves, because others may wait for them.
 pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
-    for flights in requests(source.vector_ranges(), flights) {
+    for flights in requests(Limits::of(source), flights) {
         let (entry, source) = (Arc::clone(entry), Arc::clone(source));
         tokio::spawn(async move {
             match source.file().await {
@@ -235,25 +245,43 @@ pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenF
     }
 }
 
-/// Groups flights into requests of at most `max_ranges` ranges, in order.
-fn requests(max_ranges: usize, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>> {
+/// Limits of requests to the origins of a file.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Maximum number of small ranges.
+    ranges: usize,
+    /// Maximum number of bytes of adjoining large ranges; 0 if they are not joined.
+    run_bytes: usize,
+}
+
+impl Limits {
+    fn of(source: &Source) -> Self {
+        let run_bytes = if source.has_separate_connections() { RUN_BYTES } else { 0 };
+        Self { ranges: source.vector_ranges(), run_bytes }
+    }
+}
+
+/// Groups flights into requests, in order.
+fn requests(limits: Limits, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>> {
+    let is_small = |open: &OpenFlight| open.flight.length() <= VECTOR_RANGE_BYTES;
     let mut requests: Vec<Vec<OpenFlight>> = Vec::new();
     let mut bytes = 0;
     for open in flights {
         let length = open.flight.length();
-        let is_small = |open: &OpenFlight| open.flight.length() <= VECTOR_RANGE_BYTES;
-        match requests.last_mut() {
-            Some(last)
-                // After a small one there are only small ones.
-                if is_small(&open)
-                    && last.first().is_some_and(is_small)
-                    && last.len() < max_ranges
-                    && bytes + length <= VECTOR_BYTES =>
-            {
+        let fits = |last: &Vec<OpenFlight>| match last.as_slice() {
+            // After a small one there are only small ones.
+            [first, ..] if is_small(first) => {
+                is_small(&open) && last.len() < limits.ranges && bytes + length <= VECTOR_BYTES
+            }
+            [.., last] => last.flight.range.end == open.flight.range.start && bytes + length <= limits.run_bytes,
+            [] => false,
+        };
+        match requests.last_mut().filter(|last| fits(last)) {
+            Some(last) => {
                 bytes += length;
                 last.push(open);
             }
-            _ => {
+            None => {
                 bytes = length;
                 requests.push(vec![open]);
             }
@@ -273,19 +301,21 @@ struct Fetch {
 
 impl Fetch {
     async fn run(self, mut flights: Vec<OpenFlight>) {
-        let bytes = flights.iter().map(|open| open.flight.length()).sum();
+        let bytes: usize = flights.iter().map(|open| open.flight.length()).sum();
         let origin = &self.file.origin;
-        let permit = origin.permit(bytes).await;
+        let is_run = flights.len() > 1 && flights.first().is_some_and(|open| open.flight.length() > VECTOR_RANGE_BYTES);
+        let run = if is_run { origin.runs.acquire().await.ok() } else { None };
+        let permit = origin.permit(if is_run { RUN_MEMORY_BYTES } else { bytes }).await;
         origin.counters.requests.fetch_add(1, Relaxed);
         let arrived = match flights.pop() {
             Some(single) if flights.is_empty() => self.read(single).await,
             Some(last) => {
                 flights.push(last);
-                self.read_vector(flights).await
+                self.read_vector(flights, if is_run { 1 } else { WRITTEN_TOGETHER }).await
             }
             None => return,
         };
-        drop(permit);
+        drop((permit, run));
         if let Some(error) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Once for the request, however many ranges it had.
             origin.breaker.record(&Err::<(), _>(error));
@@ -311,10 +341,11 @@ impl Fetch {
         }
     }
 
-    async fn read_vector(&self, flights: Vec<OpenFlight>) -> Vec<WrittenFlight> {
+    /// Reads ranges, and writes at most `together` of them at once.
+    async fn read_vector(&self, flights: Vec<OpenFlight>, together: usize) -> Vec<WrittenFlight> {
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
-        let mut reads = self.file.handle.read_vector(ranges).ready_chunks(WRITTEN_TOGETHER);
+        let mut reads = self.file.handle.read_vector(ranges).ready_chunks(together);
         let mut written = Vec::new();
         while let Some(results) = reads.next().await {
             let mut arrived = Vec::with_capacity(results.len());

@@ -8,7 +8,7 @@ use std::{
 
 use futures::FutureExt as _;
 use towpath_store::{
-    Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, StorePath, VersionTag,
+    Caller, Error, Fault, Metadata, OpenOptions, READ_BYTES, ReadHandle, Result, StorePath, VersionTag,
     sys::clock::{self, Instant},
 };
 
@@ -121,6 +121,12 @@ impl Source {
     pub(crate) fn vector_ranges(&self) -> usize {
         let ranges = self.origins().all().iter().map(|origin| origin.store.capabilities().vector_ranges);
         ranges.min().unwrap_or(1).max(1)
+    }
+
+    /// Returns whether each request has its own connection at one of the origins. Few long requests are then faster than
+    /// many short ones: of those, all arrive at the same time, late.
+    pub(crate) fn has_separate_connections(&self) -> bool {
+        self.origins().all().iter().any(|origin| origin.store.capabilities().read_bytes > READ_BYTES)
     }
 
     /// Returns the open file, which is opened if necessary.

@@ -246,7 +246,7 @@ impl Injector {
 #[async_trait]
 impl Store for FaultStore {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        self.read_faults.capabilities(self.inner.capabilities())
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {

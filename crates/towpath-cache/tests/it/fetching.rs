@@ -88,6 +88,19 @@ async fn a_long_announced_range_is_fetched_in_large_requests_ahead_of_its_reader
     assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (80, 80 << 20));
 }
 
+#[tokio::test]
+async fn adjoining_bytes_are_requested_together_over_separate_connections() {
+    const MIB: usize = 1 << 20;
+    let origin = Origin::with_separate_connections(80 * MIB).await;
+    let file = origin.open().await;
+    let preparation = file.prepare(&[range(0, 80 * MIB)]).unwrap();
+    for offset in (0..80 * MIB as u64).step_by(MIB) {
+        preparation.ready(range(offset, MIB)).await.unwrap();
+        origin.check(&*file, offset, MIB).await;
+    }
+    assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (5, 80 << 20));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_readers_of_a_cold_range_cause_one_request() {
     let origin = Arc::new(Origin::with_file(3_000_000).await);

@@ -68,6 +68,11 @@ impl Origin {
         Self::new(size, ReadFaults { has_weak_tags: true, ..ReadFaults::default() }).await
     }
 
+    /// Like [`Self::with_file`], of an origin where each request has its own connection.
+    pub(crate) async fn with_separate_connections(size: usize) -> Self {
+        Self::new(size, ReadFaults { has_separate_connections: true, ..ReadFaults::default() }).await
+    }
+
     async fn new(size: usize, read_faults: ReadFaults) -> Self {
         let store = FaultStore::new(Arc::new(MemoryStore::new(1 << 30)), Faults::default());
         let store = store.with_read_faults(read_faults);

@@ -7,13 +7,14 @@
 //! A read that breaks off continues at the first missing byte.
 
 use std::{
+    collections::VecDeque,
     ops::Range,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, channel::mpsc::UnboundedSender, stream};
 use http::{HeaderName, Method, StatusCode, header};
 use tokio::sync::MutexGuard;
 use towpath_proto::http::{
@@ -217,10 +218,32 @@ impl RemoteFile {
 
     /// Reads `length` bytes of the file from `offset` on, or fewer at the end, and appends them to `buffer`.
     pub(super) async fn fetch(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>> {
-        let end = offset.saturating_add(length as u64);
         if length == 0 {
             return Ok(buffer);
         }
+        let end = offset.saturating_add(length as u64);
+        self.start_fetch(offset, end, buffer, Cuts::default()).await?.run().await
+    }
+
+    /// Reads the file from `offset` on, up to the last one of `ends`, and sends the bytes up to each of them as soon as
+    /// they have arrived.
+    ///
+    /// # Errors
+    /// `Changed` if the file ends before; as [`Self::fetch`].
+    pub(super) async fn fetch_parts(
+        &self,
+        offset: u64,
+        ends: VecDeque<u64>,
+        parts: UnboundedSender<Result<Bytes>>,
+    ) -> Result<()> {
+        let Some(end) = ends.back().copied() else { return Ok(()) };
+        let fetch = self.start_fetch(offset, end, Vec::new(), Cuts { ends, parts: Some(parts) }).await?;
+        let is_cut_short = self.pinned.get().is_some_and(|pinned| pinned.metadata.size < end);
+        fetch.run().await?;
+        if is_cut_short { Err(changed()) } else { Ok(()) }
+    }
+
+    async fn start_fetch(&self, offset: u64, end: u64, buffer: Vec<u8>, cuts: Cuts) -> Result<Fetch<'_>> {
         let mut first = None;
         if self.pinned.get().is_none() {
             first = Some(self.first.lock().await);
@@ -237,9 +260,7 @@ impl RemoteFile {
         }
         let retry_state = self.retry_state();
         let (wishes, is_conditional, is_ranged) = (true, true, true);
-        Fetch { file: self, next: offset, end, buffer, retry_state, first, wishes, is_conditional, is_ranged }
-            .run()
-            .await
+        Ok(Fetch { file: self, next: offset, end, buffer, cuts, retry_state, first, wishes, is_conditional, is_ranged })
     }
 
     /// Checks that the file is unchanged, at a site whose responses have no version.
@@ -310,7 +331,9 @@ struct Fetch<'a> {
     /// Offset of the first missing byte.
     next: u64,
     end: u64,
+    /// The bytes before `next`, from the last cut on.
     buffer: Vec<u8>,
+    cuts: Cuts,
     retry_state: RetryState,
     /// Held until metadata are pinned.
     first: Option<MutexGuard<'a, Option<Error>>>,
@@ -320,6 +343,14 @@ struct Fetch<'a> {
     is_conditional: bool,
     /// Whether to request a range, or the whole file because the server does not support ranges.
     is_ranged: bool,
+}
+
+/// Where the bytes of a read are cut into parts, each of which is sent as soon as it is complete.
+#[derive(Default)]
+struct Cuts {
+    /// The ends of the parts that are not complete, in order.
+    ends: VecDeque<u64>,
+    parts: Option<UnboundedSender<Result<Bytes>>>,
 }
 
 /// The use of a response.
@@ -490,7 +521,7 @@ impl Fetch<'_> {
         let mut at = part.start;
         let mut gained = 0;
         // The file may end before the requested range.
-        self.buffer.reserve(usize::try_from(end.saturating_sub(self.next)).unwrap_or(0));
+        self.reserve(end);
         while self.next < end {
             let Some(data) = answer.next().await? else {
                 let message = format!("the response from {} ended early", answer.target.root());
@@ -500,8 +531,7 @@ impl Fetch<'_> {
             let wanted = data.len().min(skipped.saturating_add(usize::try_from(end - self.next).unwrap_or(usize::MAX)));
             let useful = data.get(skipped..wanted).unwrap_or_default();
             at += data.len() as u64;
-            self.next += useful.len() as u64;
-            self.buffer.extend_from_slice(useful);
+            self.accept(useful);
             gained += useful.len();
             if gained >= PROGRESS_BYTES {
                 gained = 0;
@@ -518,6 +548,32 @@ impl Fetch<'_> {
         // The connection can be reused only after the end of the body.
         answer.discard().await;
         Ok(())
+    }
+
+    /// Reserves memory for the bytes up to the next cut, at most up to `end`.
+    fn reserve(&mut self, end: u64) {
+        let end = self.cuts.ends.front().map_or(end, |cut| end.min(*cut));
+        self.buffer.reserve(usize::try_from(end.saturating_sub(self.next)).unwrap_or(0));
+    }
+
+    /// Adds bytes that have arrived.
+    fn accept(&mut self, mut data: &[u8]) {
+        while let Some(cut) = self.cuts.ends.front().copied()
+            && cut <= self.next + data.len() as u64
+        {
+            let (head, tail) = data.split_at(usize::try_from(cut - self.next).unwrap_or(data.len()).min(data.len()));
+            self.buffer.extend_from_slice(head);
+            self.next = cut;
+            self.cuts.ends.pop_front();
+            if let Some(parts) = &self.cuts.parts {
+                // Without a receiver, the read itself is dropped.
+                let _ = parts.unbounded_send(Ok(std::mem::take(&mut self.buffer).into()));
+            }
+            data = tail;
+            self.reserve(self.end);
+        }
+        self.buffer.extend_from_slice(data);
+        self.next += data.len() as u64;
     }
 }
 

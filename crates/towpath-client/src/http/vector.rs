@@ -3,11 +3,13 @@
 //! Neighboring ranges are joined to spans; a few requests with several ranges each read the spans. If a server does not
 //! return all of them, each missing span is requested separately. Later reads from this server then request spans
 //! separately from the start.
+//!
+//! Many bytes without a gap are a run: one request, whose ranges are returned as they arrive.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, channel::mpsc, stream};
 use http::{StatusCode, header};
 use towpath_proto::http::{
     multipart::{Boundary, Item, PartReader},
@@ -70,6 +72,9 @@ async fn start(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
     let (inside, outside): (Vec<_>, Vec<_>) =
         ranges.into_iter().enumerate().partition(|(_, range)| range.length > 0 && range.end() <= size);
     let at_once = outside.into_iter().map(move |(index, range)| (index, outcome_without_reading(&range, size)));
+    if is_run(&inside) {
+        return stream::iter(at_once).chain(read_run(file, inside)).boxed();
+    }
     let requests = stream::iter(requests(spans(inside)));
     let read = requests.map(|spans| read_request(file, spans)).buffer_unordered(REQUESTS).flat_map(stream::iter);
     stream::iter(at_once).chain(read).boxed()
@@ -83,6 +88,35 @@ fn outcome_without_reading(range: &ByteRange, size: u64) -> Result<Bytes> {
     let message =
         format!("the range of {} bytes at {} passes the end of the file at {size}", range.length, range.offset);
     Err(Error::new(Fault::InvalidArgument, message))
+}
+
+/// Returns whether ranges are adjoining, in order, and too long for a span.
+fn is_run(ranges: &[(usize, ByteRange)]) -> bool {
+    let is_adjoining = ranges.windows(2).all(|pair| match pair {
+        [(_, one), (_, next)] => one.end() == next.offset,
+        _ => false,
+    });
+    let bytes: u64 = ranges.iter().map(|(_, range)| range.length as u64).sum();
+    is_adjoining && ranges.len() > 1 && bytes > SPAN_BYTES
+}
+
+/// Reads the ranges of a run.
+fn read_run(file: &RemoteFile, run: Vec<(usize, ByteRange)>) -> VectorReads<'_> {
+    let (sender, parts) = mpsc::unbounded();
+    let offset = run.first().map_or(0, |(_, range)| range.offset);
+    let ends = run.iter().map(|(_, range)| range.end()).collect();
+    let reading = async move {
+        if let Err(error) = file.fetch_parts(offset, ends, sender.clone()).await {
+            let _ = sender.unbounded_send(Err(error));
+        }
+    };
+    let mut rest = run.into_iter().map(|(index, _)| index);
+    let results =
+        stream::select(parts, stream::once(reading).filter_map(async |()| None)).map(move |part| match part {
+            Ok(part) => rest.next().map(|index| (index, Ok(part))).into_iter().collect(),
+            Err(error) => rest.by_ref().map(|index| (index, Err(error.clone()))).collect::<Vec<_>>(),
+        });
+    results.flat_map(stream::iter).boxed()
 }
 
 /// Joins ranges that are close to each other.

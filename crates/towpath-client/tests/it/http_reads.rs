@@ -453,3 +453,53 @@ async fn a_size_that_webdav_does_not_tell_is_not_zero() {
     });
     assert_eq!(server.store().stat(&Caller::local(), &path("/file")).await.unwrap().size, 7);
 }
+
+/// Adjoining ranges of 1 MiB.
+fn run(count: usize) -> Vec<ByteRange> {
+    (0..count).map(|n| ByteRange { offset: (n << 20) as u64, length: 1 << 20 }).collect()
+}
+
+/// A server without WebDAV, with a file for which the first GET breaks off after `first` bytes, or stalls; the file then
+/// has the tag `then`.
+fn serve_run(whole: &Bytes, first: usize, is_stalled: bool, then: &'static str) -> Web {
+    let (gets, whole) = (std::sync::atomic::AtomicUsize::new(0), whole.clone());
+    Web::start(move |asked, _| match asked.method {
+        Method::GET => match gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 if is_stalled => serve_file(asked, &whole, "\"v1\"").stalled_after(first),
+            0 => serve_file(asked, &whole, "\"v1\"").broken_after(first),
+            _ => serve_file(asked, &whole, then),
+        },
+        Method::HEAD => serve_file(asked, &whole, "\"v1\""),
+        _ => reply(405),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adjoining_ranges_are_one_request_that_continues_where_it_broke_off() {
+    let whole: Bytes = content(5 << 20).into();
+    for (then, complete) in [("\"v1\"", 5), ("\"v2\"", 2)] {
+        let server = serve_run(&whole, (2 << 20) + 10, false, then);
+        let results: Vec<_> = server.open("/file").await.read_vector(run(5)).collect().await;
+        assert_eq!(results.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        for (index, result) in results {
+            match result {
+                Ok(data) => assert_eq!(data, whole[index << 20..(index + 1) << 20]),
+                Err(error) => assert!(index >= complete && error.fault() == Fault::Changed, "{index}: {error}"),
+            }
+        }
+        let gets: Vec<_> = server.asked().into_iter().filter(|asked| asked.method == Method::GET).collect();
+        let ranges: Vec<_> = gets.iter().map(|asked| asked.field("range")).collect();
+        assert_eq!(ranges, ["bytes=0-5242879", "bytes=2097162-5242879"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adjoining_ranges_come_before_the_response_is_complete() {
+    let whole: Bytes = content(5 << 20).into();
+    let server = serve_run(&whole, (2 << 20) + 10, true, "\"v1\"");
+    let file = server.open("/file").await;
+    let results: Vec<_> = file.read_vector(run(5)).take(2).collect().await;
+    for (index, result) in results {
+        assert_eq!(result.unwrap(), whole[index << 20..(index + 1) << 20]);
+    }
+}

@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use towpath_proto::checksum::Digests;
-use towpath_store::{FileKind, Freshness, Metadata, Residency, VersionTag};
+use towpath_store::{Capabilities, FileKind, Freshness, Metadata, READ_BYTES, Residency, VersionTag};
 
 /// The lies of a store to readers; none by default.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub struct ReadFaults {
     pub residency: Option<Residency>,
     /// Whether version tags are weak.
     pub has_weak_tags: bool,
+    /// Whether each request counts as having its own connection.
+    pub has_separate_connections: bool,
     /// The reported freshness of files.
     pub freshness: Option<Freshness>,
 }
@@ -38,6 +40,14 @@ impl ReadFaults {
     /// Returns whether the content is wrong.
     pub(super) fn are_in_content(&self) -> bool {
         !self.wrong.is_empty()
+    }
+
+    /// Returns the reported capabilities.
+    pub(super) fn capabilities(&self, capabilities: Capabilities) -> Capabilities {
+        match self.has_separate_connections {
+            true => Capabilities { read_bytes: 4 * READ_BYTES, ..capabilities },
+            false => capabilities,
+        }
     }
 
     /// Returns the reported metadata.
