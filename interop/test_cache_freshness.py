@@ -21,6 +21,8 @@ location /strict/ { add_header Cache-Control "max-age=1, stale-if-error=600, mus
 location /expires/ { expires 1h; }
 location /no-store/ { add_header Cache-Control "no-store" always; }
 location /silent/ { }
+location = /query { add_header Cache-Control "max-age=3600" always; try_files /hour/query-$arg_v =404; }
+location = /page { ssi on; ssi_types *; try_files /silent/page =404; }
 """
 OLD_S = 1_500_000_000
 SPACE = "[space]\nhigh = 1.0\nlow = 1.0\n"
@@ -196,3 +198,28 @@ def test_write(site):
     (site.here / "data").write_bytes(b"and again")
     assert site.get("silent/f", "-T", str(site.here / "data")).status in (200, 201, 204)
     assert site.get("silent/f").body == b"and again"
+
+
+def test_query(site):
+    site = site()
+    for value, data in (("1", b"one"), ("2", b"another")):
+        site.put(f"hour/query-{value}", data)
+    for _ in range(2):
+        assert site.get("query?v=1").body == b"one"
+        assert site.get("query?v=2").body == b"another"
+        assert site.get("query?v=3").status == 404
+    site.put("hour/query-1", b"newer")
+    hit = site.get("query?v=1")
+    assert hit.body == b"one"
+    assert hit.fields["cache-status"].startswith("towpath; hit")
+    assert site.get("query?v=1&x=/../%2F").body == b"newer"
+
+
+def test_query_without_length(site):
+    site = site()
+    site.put("silent/page", b'<!--# echo var="arg_v" -->')
+    for value in ("first", "2nd"):
+        page = site.get(f"page?v={value}")
+        assert (page.status, page.body) == (200, value.encode())
+        assert page.fields["transfer-encoding"] == "chunked"
+    assert site.get("page?v=first", "-H", "Cache-Control: only-if-cached").status == 504

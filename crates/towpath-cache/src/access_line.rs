@@ -73,7 +73,7 @@ impl From<&AccessRecord> for AccessLine {
             unix_ms: record.opened_ms.saturating_add(i64::try_from(record.duration.as_millis()).unwrap_or(0)),
             kind: ACCESS_KIND.into(),
             origin: record.origin.to_string(),
-            path: record.path.to_string(),
+            path: record.target.to_string(),
             entry: record.entry.clone(),
             size: record.size,
             mtime_ns: record.mtime_ns,
@@ -143,14 +143,13 @@ fn items(uses: &[SegmentUse]) -> (Vec<SegmentItem>, u64) {
 mod tests {
     use std::time::Duration;
 
-    use towpath_store::StorePath;
-
     use super::*;
+    use crate::target::Target;
 
     fn record(size: u64, segments: Vec<SegmentUse>) -> AccessRecord {
         AccessRecord {
             origin: "root://origin:1094".into(),
-            path: StorePath::parse(b"/store/\xff").unwrap(),
+            target: Target::parse(b"/store/\xff").unwrap(),
             entry: "0011223344556677".into(),
             size,
             mtime_ns: Some(7),

@@ -12,14 +12,12 @@ use std::{
     time::Duration,
 };
 
-use towpath_store::{
-    StorePath,
-    sys::clock::{self, Instant},
-};
+use towpath_store::sys::clock::{self, Instant};
 
 use crate::{
     namespace::Selection,
     segments::{SegmentUse, Segments},
+    target::Target,
     version::{Version, hex},
 };
 
@@ -35,8 +33,8 @@ const ENTRY_BYTES: usize = 8;
 pub struct AccessRecord {
     /// URL of the origin, without credentials.
     pub origin: Arc<str>,
-    /// Path at the origin.
-    pub path: StorePath,
+    /// Target at the origin.
+    pub target: Target,
     /// The first 16 hexadecimal digits of the entry: the same for accesses to the same version of the file.
     pub entry: String,
     /// Size of the file in bytes.
@@ -114,7 +112,7 @@ impl Accounts {
     /// Returns the records of the selected files, the latest last, without their segments.
     pub(crate) fn recent(&self, selection: &Selection) -> Vec<AccessRecord> {
         let records = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        records.iter().filter(|record| selection.contains(&record.origin, &record.path)).cloned().collect()
+        records.iter().filter(|record| selection.contains(&record.origin, &record.target)).cloned().collect()
     }
 }
 
@@ -283,7 +281,7 @@ impl Drop for Account {
         let segments = self.reads().segments.list();
         self.accounts.record(AccessRecord {
             origin: Arc::clone(&self.version.origin),
-            path: self.version.path.clone(),
+            target: self.version.target.clone(),
             entry: hex(name.get(..ENTRY_BYTES).unwrap_or_default()),
             size: self.version.size,
             mtime_ns: self.version.mtime_ns,
@@ -307,7 +305,7 @@ mod tests {
     fn account(size: u64) -> (Arc<Accounts>, Account) {
         let version = Version {
             origin: "memory".into(),
-            path: StorePath::parse(b"/f").unwrap(),
+            target: Target::parse(b"/f").unwrap(),
             size,
             mtime_ns: Some(1),
             tag: None,

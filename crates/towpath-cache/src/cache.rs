@@ -394,7 +394,7 @@ impl Cache {
         };
         let index = self.0.disk.volume.usage(&file_name(name, "index"))?;
         let slot = self.0.inventory.slot_of(&version, name, u32::try_from(index.changed_s).unwrap_or(0));
-        slot.set_pinned(self.0.pins.contain(&version.origin, &version.path));
+        slot.set_pinned(self.0.pins.contain(&version.origin, &version.target));
         if slot.bytes() == 0 {
             self.0.inventory.set_bytes(&slot, data.allocated_bytes + index.allocated_bytes);
         }

@@ -182,7 +182,7 @@ impl OpenedFile {
         if bytes > 0 {
             self.origin.counters.damaged_bytes.fetch_add(bytes, Relaxed);
             let version = &self.entry.version;
-            tracing::warn!(origin = &*version.origin, path = %version.path, bytes, "damaged bytes on the disk of the cache");
+            tracing::warn!(origin = &*version.origin, path = %version.target, bytes, "damaged bytes on the disk of the cache");
         }
     }
 

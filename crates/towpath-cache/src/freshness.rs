@@ -8,17 +8,18 @@ use std::{
 
 use futures::future::BoxFuture;
 use towpath_store::{
-    Blame, CacheDirectives, Error, Fault, Freshness, Metadata, Result, Reuse, StorePath,
+    Blame, CacheDirectives, Error, Fault, Freshness, Metadata, Result, Reuse,
     sys::clock::{self, Instant},
 };
 
 use crate::{
     breaker::is_unreachable,
-    missing::path_key,
+    missing::target_key,
     names::KnownVersion,
     origin::{Credential, Origin},
     rules::{Recheck, Rule},
     store::CacheStore,
+    target::Target,
     version::Version,
 };
 
@@ -148,27 +149,27 @@ impl KnownVersion {
 }
 
 impl CacheStore {
-    /// Looks up the known version of a path.
+    /// Looks up the known version of a target.
     ///
     /// # Errors
-    /// `NotFound` if the path was missing recently; `TimedOut` if a request to the origin is needed, and the directives
+    /// `NotFound` if it was missing recently; `TimedOut` if a request to the origin is needed, and the directives
     /// forbid it.
-    pub(crate) async fn look_up(&self, path: &StorePath, directives: CacheDirectives) -> Result<Lookup> {
+    pub(crate) async fn look_up(&self, target: &Target, directives: CacheDirectives) -> Result<Lookup> {
         let (requested_s, requested) = (clock::unix_s(), clock::now());
-        let rule = self.rules.of(path);
+        let rule = self.rules.of(target);
         let may_use_missing = !directives.no_cache && directives.max_age_s.is_none();
-        if may_use_missing && self.missing.contains(path) {
+        if may_use_missing && self.missing.contains(target) {
             self.origins.primary().counters.missing.fetch_add(1, Relaxed);
             let message = "it does not exist at the origin, which was asked recently";
-            return Err(Error::new(Fault::NotFound, message).at(path));
+            return Err(Error::new(Fault::NotFound, message).at(target));
         }
         let known = match self.asks_for_each_caller() {
             true => Vec::new(),
-            false => self.known_versions(path).await,
+            false => self.known_versions(target).await,
         };
         let lookup = Lookup { rule, known, directives, accepts_stale: true, requested_s, requested };
         if directives.only_if_cached && lookup.usable().is_none() {
-            return Err(not_cached().at(path));
+            return Err(not_cached().at(target));
         }
         Ok(lookup)
     }
@@ -192,7 +193,7 @@ impl CacheStore {
         let Some(stale) = lookup.stale() else { return self.origins.call(request).await.map(Ok) };
         match self.origins.call_replaceable(STALE_AFTER, request).await {
             Err(error) if is_failure(&error) => {
-                tracing::debug!(path = %stale.version.path, %error, "using a stale version");
+                tracing::debug!(path = %stale.version.target, %error, "using a stale version");
                 self.origins.primary().counters.stale.fetch_add(1, Relaxed);
                 Ok(Err(Arc::clone(stale)))
             }
@@ -201,20 +202,14 @@ impl CacheStore {
     }
 
     /// Remembers the version that the origin reported, if a later open may use it; otherwise forgets an older one.
-    pub(crate) async fn remember(
-        &self,
-        lookup: &Lookup,
-        path: &StorePath,
-        version: Option<&Version>,
-        found: &Metadata,
-    ) {
+    pub(crate) async fn remember(&self, lookup: &Lookup, target: &Target, version: Option<&Version>, found: &Metadata) {
         // The name leads to an entry that another origin may have filled.
         let has_several = self.origins.all().len() > 1;
         if self.asks_for_each_caller() && !has_several {
             return;
         }
-        if self.missing.contains(path) {
-            self.missing.remove(&[path_key(path)]);
+        if self.missing.contains(target) {
+            self.missing.remove(&[target_key(target)]);
         }
         let freshness = found.freshness.as_deref().cloned();
         let freshness = freshness.unwrap_or_else(|| Freshness::new("", lookup.requested_s));
@@ -223,22 +218,22 @@ impl CacheStore {
             return;
         }
         let version = version.filter(|_| has_several || is_useful);
-        let Some(version) = version.filter(|_| self.writes.is_current(path, lookup.requested)) else {
+        let Some(version) = version.filter(|_| self.writes.is_current(target, lookup.requested)) else {
             if !lookup.known.is_empty() {
-                self.forget_names(path).await;
+                self.forget_names(target).await;
             }
             return;
         };
         let known = KnownVersion { version: version.clone(), asked_s: lookup.requested_s, freshness };
-        self.write_name(known, path, lookup.requested).await;
+        self.write_name(known, target, lookup.requested).await;
     }
 
-    /// Stores a known version of a path of the cache, requested at `requested`; only in memory if the disk fails. If the
+    /// Stores a known version of a target in the cache, requested at `requested`; only in memory if the disk fails. If the
     /// path was written meanwhile, it is forgotten again, also if the caller leaves.
-    async fn write_name(&self, known: KnownVersion, path: &StorePath, requested: Instant) {
-        let (cache, writes, path) = (self.cache.clone(), Arc::clone(&self.writes), path.clone());
+    async fn write_name(&self, known: KnownVersion, target: &Target, requested: Instant) {
+        let (cache, writes, target) = (self.cache.clone(), Arc::clone(&self.writes), target.clone());
         let store = move || {
-            let (origin, origin_path) = (Arc::clone(&known.version.origin), known.version.path.clone());
+            let (origin, origin_target) = (Arc::clone(&known.version.origin), known.version.target.clone());
             let stored = match cache.disk().accepts_data() {
                 true => cache.names().write(cache.disk(), known),
                 false => {
@@ -246,8 +241,8 @@ impl CacheStore {
                     Ok(())
                 }
             };
-            if !writes.is_current(&path, requested) {
-                cache.names().forget(cache.disk(), &origin, &origin_path);
+            if !writes.is_current(&target, requested) {
+                cache.names().forget(cache.disk(), &origin, &origin_target);
             }
             stored
         };
@@ -257,30 +252,30 @@ impl CacheStore {
     }
 
     /// Remembers an error that says that the file does not exist, as long as rule or origin permit.
-    pub(crate) async fn remember_missing(&self, lookup: &Lookup, path: &StorePath, error: &Error) {
+    pub(crate) async fn remember_missing(&self, lookup: &Lookup, target: &Target, error: &Error) {
         if error.fault() != Fault::NotFound || self.asks_for_each_caller() {
             return;
         }
         if !lookup.known.is_empty() {
-            self.forget_names(path).await;
+            self.forget_names(target).await;
         }
         if let Some(time) = lookup.missing_time(error)
-            && self.writes.is_current(path, lookup.requested)
+            && self.writes.is_current(target, lookup.requested)
         {
-            self.missing.insert(path, time.saturating_sub(clock::now() - lookup.requested));
+            self.missing.insert(target, time.saturating_sub(clock::now() - lookup.requested));
             // A write that began meanwhile may have removed it before it was inserted.
-            if !self.writes.is_current(path, lookup.requested) {
-                self.missing.remove(&[path_key(path)]);
+            if !self.writes.is_current(target, lookup.requested) {
+                self.missing.remove(&[target_key(target)]);
             }
         }
     }
 
-    /// Forgets the known versions of a path of the cache.
-    pub(crate) async fn forget_names(&self, path: &StorePath) {
-        let (cache, origins, path) = (self.cache.clone(), Arc::clone(&self.origins), path.clone());
+    /// Forgets the known versions of a target in the cache.
+    pub(crate) async fn forget_names(&self, target: &Target) {
+        let (cache, origins, target) = (self.cache.clone(), Arc::clone(&self.origins), target.clone());
         let forget = move || {
             for origin in origins.all() {
-                cache.names().forget(cache.disk(), &origin.name, &origin.path(&path)?);
+                cache.names().forget(cache.disk(), &origin.name, &origin.target(&target)?);
             }
             Ok(())
         };
@@ -305,7 +300,7 @@ mod tests {
     fn lookup(rule: Rule, statement: &str, age_s: i64) -> Lookup {
         let version = Version {
             origin: "http://host".into(),
-            path: StorePath::parse(b"/f").unwrap(),
+            target: Target::parse(b"/f").unwrap(),
             size: 5,
             mtime_ns: Some(7),
             tag: None,

@@ -6,10 +6,11 @@
 //! record can outlive its data after a loss of power; then the data do not match its CRC32C.
 
 use towpath_proto::xrootd::page::crc32c;
-use towpath_store::{StorePath, VersionTag};
+use towpath_store::VersionTag;
 
 use crate::{
     extents::{Interval, UNIT_BYTES},
+    target::Target,
     version::Version,
 };
 
@@ -59,7 +60,8 @@ impl IndexCodec {
     /// Returns the header of an index, which records start after.
     pub(crate) fn header(&self, version: &Version) -> Vec<u8> {
         let tag = version.tag.as_ref().map_or("", |tag| tag.as_str()).as_bytes();
-        let texts = [version.origin.as_bytes(), version.path.as_bytes(), tag];
+        let target = version.target.key_bytes();
+        let texts = [version.origin.as_bytes(), &*target, tag];
         let length = FIXED_BYTES + texts.iter().map(|text| text.len()).sum::<usize>() + 4;
         let mut header = Vec::with_capacity(length);
         header.extend_from_slice(&MAGIC);
@@ -141,11 +143,11 @@ pub(crate) fn decode_header(index: &[u8]) -> Option<(CacheId, Version, usize)> {
     }
     let mut rest = body.get(FIXED_BYTES..)?;
     let mut text = |at: usize| rest.split_off(..word(at)? as usize);
-    let (origin, path, tag) = (text(80)?, text(84)?, text(88)?);
+    let (origin, target, tag) = (text(80)?, text(84)?, text(88)?);
     let mtime = long(72)?.cast_signed();
     let version = Version {
         origin: std::str::from_utf8(origin).ok()?.into(),
-        path: StorePath::parse(path).ok()?,
+        target: Target::parse(target)?,
         size: long(64)?,
         mtime_ns: (mtime != i64::MIN).then_some(mtime),
         tag: VersionTag::new(std::str::from_utf8(tag).ok()?),
@@ -162,7 +164,7 @@ mod tests {
     fn version() -> Version {
         Version {
             origin: "root://host:1094/".into(),
-            path: StorePath::parse(b"/data/\xff f.root").unwrap(),
+            target: Target::parse(b"/data/\xff f.root\0type=1").unwrap(),
             size: 1 << 40,
             mtime_ns: Some(-1),
             tag: VersionTag::new("tag"),
@@ -176,7 +178,7 @@ mod tests {
     #[test]
     fn a_header_is_of_one_version_of_one_cache() {
         let header = codec().header(&version());
-        assert_eq!(header.len(), FIXED_BYTES + 17 + 14 + 3 + 4);
+        assert_eq!(header.len(), FIXED_BYTES + 17 + 14 + 7 + 3 + 4);
         assert_eq!(codec().check_header(&header), Some(header.len()));
         assert_eq!(decode_header(&header), Some(([7; 16], version(), header.len())));
         assert_eq!(IndexCodec::new([8; 16], version().name()).check_header(&header), None);

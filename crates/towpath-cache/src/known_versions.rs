@@ -4,12 +4,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use towpath_store::{Result, StorePath};
+use towpath_store::Result;
 
 use crate::{
     disk::CacheDisk,
     names::{self, KnownVersion, NameKey, key_of},
     recent::RecentMap,
+    target::Target,
     version::Version,
 };
 
@@ -46,8 +47,8 @@ impl KnownVersions {
 
     /// Returns the known version of a path at an origin, or that there is none, if that is in memory.
     #[expect(clippy::option_option, reason = "what is not in memory is not the same as what is not known")]
-    pub(crate) fn get(&self, origin: &str, path: &StorePath) -> Option<Option<Arc<KnownVersion>>> {
-        let key = key_of(origin, path);
+    pub(crate) fn get(&self, origin: &str, target: &Target) -> Option<Option<Arc<KnownVersion>>> {
+        let key = key_of(origin, target);
         let (found, retired) = self.state().recent.get(&key);
         drop(retired);
         found
@@ -58,13 +59,13 @@ impl KnownVersions {
     ///
     /// # Errors
     /// Errors of the disk.
-    pub(crate) fn read(&self, disk: &CacheDisk, origin: &str, path: &StorePath) -> Result<Option<Arc<KnownVersion>>> {
+    pub(crate) fn read(&self, disk: &CacheDisk, origin: &str, target: &Target) -> Result<Option<Arc<KnownVersion>>> {
         let changes = self.state().changes;
-        if let Some(known) = self.get(origin, path) {
+        if let Some(known) = self.get(origin, target) {
             return Ok(known);
         }
-        let known = KnownVersion::read(disk, origin, path)?.map(Arc::new);
-        let key = key_of(origin, path);
+        let known = KnownVersion::read(disk, origin, target)?.map(Arc::new);
+        let key = key_of(origin, target);
         let mut state = self.state();
         // A version that the origin reported meanwhile is newer.
         if state.changes == changes {
@@ -77,7 +78,7 @@ impl KnownVersions {
 
     /// Replaces the known version of its path in memory, unless that was requested later.
     pub(crate) fn insert(&self, known: KnownVersion) {
-        let key = key_of(&known.version.origin, &known.version.path);
+        let key = key_of(&known.version.origin, &known.version.target);
         let mut state = self.state();
         let (found, mut retired) = state.recent.get(&key);
         if found.flatten().is_none_or(|found| found.asked_s <= known.asked_s) {
@@ -95,7 +96,7 @@ impl KnownVersions {
     /// Errors of the disk.
     pub(crate) fn write(&self, disk: &CacheDisk, known: KnownVersion) -> Result<()> {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let later = self.get(&known.version.origin, &known.version.path).flatten();
+        let later = self.get(&known.version.origin, &known.version.target).flatten();
         if later.is_some_and(|later| later.asked_s > known.asked_s) {
             return Ok(());
         }
@@ -106,16 +107,16 @@ impl KnownVersions {
 
     /// Forgets the path of a version, unless a different version is known. May wait for the disk.
     pub(crate) fn forget_version(&self, disk: &CacheDisk, version: &Version) {
-        let known = self.read(disk, &version.origin, &version.path);
+        let known = self.read(disk, &version.origin, &version.target);
         if known.is_ok_and(|known| known.is_none_or(|known| known.version == *version)) {
-            self.forget(disk, &version.origin, &version.path);
+            self.forget(disk, &version.origin, &version.target);
         }
     }
 
     /// Forgets a path. May wait for the disk.
-    pub(crate) fn forget(&self, disk: &CacheDisk, origin: &str, path: &StorePath) {
-        KnownVersion::forget(disk, origin, path);
-        let key = key_of(origin, path);
+    pub(crate) fn forget(&self, disk: &CacheDisk, origin: &str, target: &Target) {
+        KnownVersion::forget(disk, origin, target);
+        let key = key_of(origin, target);
         let mut state = self.state();
         state.changes += 1;
         let removed = state.recent.remove(&key);
@@ -146,8 +147,8 @@ mod tests {
 
     const ORIGIN: &str = "http://host";
 
-    fn known(path: &StorePath, size: u64) -> KnownVersion {
-        let version = Version { origin: ORIGIN.into(), path: path.clone(), size, mtime_ns: Some(7), tag: None };
+    fn known(target: &Target, size: u64) -> KnownVersion {
+        let version = Version { origin: ORIGIN.into(), target: target.clone(), size, mtime_ns: Some(7), tag: None };
         KnownVersion { version, asked_s: 1000, freshness: towpath_store::Freshness::new("", 1000) }
     }
 
@@ -155,7 +156,7 @@ mod tests {
     fn memory_and_disk_have_the_same_versions() {
         let directory = tempfile::tempdir().unwrap();
         let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
-        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        let (path, names) = (Target::parse(b"/f").unwrap(), KnownVersions::default());
         assert_eq!(names.get(ORIGIN, &path), None);
         assert_eq!(names.read(&disk, ORIGIN, &path).unwrap(), None);
         assert_eq!(names.get(ORIGIN, &path), Some(None), "that there is none is in memory too");
@@ -179,7 +180,7 @@ mod tests {
     fn a_late_response_does_not_replace_a_newer_one() {
         let directory = tempfile::tempdir().unwrap();
         let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
-        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        let (path, names) = (Target::parse(b"/f").unwrap(), KnownVersions::default());
         names.write(&disk, KnownVersion { asked_s: 1001, ..known(&path, 6) }).unwrap();
         names.write(&disk, known(&path, 5)).unwrap();
         names.insert(known(&path, 5));
@@ -192,7 +193,7 @@ mod tests {
     fn the_removal_of_an_old_version_does_not_forget_the_current_one() {
         let directory = tempfile::tempdir().unwrap();
         let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
-        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        let (path, names) = (Target::parse(b"/f").unwrap(), KnownVersions::default());
         names.write(&disk, known(&path, 6)).unwrap();
         names.forget_version(&disk, &known(&path, 5).version);
         assert!(names.read(&disk, ORIGIN, &path).unwrap().is_some());
@@ -204,7 +205,7 @@ mod tests {
     fn an_old_file_does_not_replace_a_newer_version_in_memory() {
         let directory = tempfile::tempdir().unwrap();
         let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
-        let (path, names) = (StorePath::parse(b"/f").unwrap(), KnownVersions::default());
+        let (path, names) = (Target::parse(b"/f").unwrap(), KnownVersions::default());
         known(&path, 5).write(&disk).unwrap();
         // As if the disk had refused to store it.
         names.insert(known(&path, 6));

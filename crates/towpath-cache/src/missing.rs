@@ -12,7 +12,7 @@ use towpath_store::{
     sys::clock::{self, Instant},
 };
 
-use crate::recent::RecentMap;
+use crate::{recent::RecentMap, target::Target};
 
 /// Number of paths in a generation. With two of them at most 100,000 paths are remembered, in about 5 MB.
 const GENERATION: usize = 50_000;
@@ -24,10 +24,19 @@ const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 /// be found.
 pub(crate) type PathKey = [u8; 16];
 
+fn key_of(bytes: &[u8]) -> PathKey {
+    let digest = Hasher::digest_of(Algorithm::Sha256, bytes);
+    *digest.bytes().first_chunk().expect("a SHA-256 has 32 bytes")
+}
+
 /// Returns the key of a path.
 pub(crate) fn path_key(path: &StorePath) -> PathKey {
-    let digest = Hasher::digest_of(Algorithm::Sha256, path.as_bytes());
-    *digest.bytes().first_chunk().expect("a SHA-256 has 32 bytes")
+    key_of(path.as_bytes())
+}
+
+/// Returns the key of a target; without a query, that of its path.
+pub(crate) fn target_key(target: &Target) -> PathKey {
+    key_of(&target.key_bytes())
 }
 
 /// Returns the keys of a path and of all directories above it.
@@ -50,15 +59,15 @@ impl MissingPaths {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a path is known to be missing.
-    pub(crate) fn contains(&self, path: &StorePath) -> bool {
+    /// Returns whether a target is known to be missing.
+    pub(crate) fn contains(&self, target: &Target) -> bool {
         let paths = self.paths();
-        !paths.is_empty() && paths.peek(&path_key(path)).is_some_and(|until| *until > clock::now())
+        !paths.is_empty() && paths.peek(&target_key(target)).is_some_and(|until| *until > clock::now())
     }
 
-    /// Remembers that a path is missing, for `time` from now on.
-    pub(crate) fn insert(&self, path: &StorePath, time: Duration) {
-        let key = path_key(path);
+    /// Remembers that a target is missing, for `time` from now on.
+    pub(crate) fn insert(&self, target: &Target, time: Duration) {
+        let key = target_key(target);
         let retired = self.paths().insert(key, clock::now() + time.min(MAX_TIME));
         drop(retired);
     }
@@ -81,8 +90,8 @@ impl MissingPaths {
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> StorePath {
-        StorePath::parse(text.as_bytes()).unwrap()
+    fn path(text: &str) -> Target {
+        Target::parse(text.as_bytes()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use towpath_proto::{
     xrootd::page::crc32c,
 };
 use towpath_store::{
-    Freshness, Result, StorePath,
+    Freshness, Result,
     sys::{clock, volume::Volume},
 };
 
@@ -22,6 +22,7 @@ use crate::{
     disk::{CacheDisk, absent_if_missing},
     entry::disk_error,
     index::{IndexCodec, MAX_HEADER_BYTES, decode_header},
+    target::Target,
     version::{Version, hex},
 };
 
@@ -65,8 +66,8 @@ impl KnownVersion {
     }
 
     /// Reads the known version of a path at an origin. A damaged name counts as unknown. May wait for the disk.
-    pub(crate) fn read(disk: &CacheDisk, origin: &str, path: &StorePath) -> Result<Option<Self>> {
-        let file = absent_if_missing(disk.volume.open(&name_of(origin, path)).map(Some));
+    pub(crate) fn read(disk: &CacheDisk, origin: &str, target: &Target) -> Result<Option<Self>> {
+        let file = absent_if_missing(disk.volume.open(&name_of(origin, target)).map(Some));
         let file = file.map_err(|error| disk_error("opening a name of the cache", &error))?;
         let Some(file) = file else { return Ok(None) };
         let mut bytes = Vec::new();
@@ -74,20 +75,20 @@ impl KnownVersion {
         read.map_err(|error| disk_error("reading a name of the cache", &error))?;
         let known = Self::decode(&bytes, disk);
         let is_forgotten = |known: &Self| known.asked_s <= disk.names_since_s.load(Relaxed);
-        let is_of_path = |known: &Self| *known.version.origin == *origin && known.version.path == *path;
+        let is_of_path = |known: &Self| *known.version.origin == *origin && known.version.target == *target;
         Ok(known.filter(|known| is_of_path(known) && !is_forgotten(known)))
     }
 
     /// Replaces the known version of the path. May wait for the disk.
     pub(crate) fn write(&self, disk: &CacheDisk) -> Result<()> {
-        let name = name_of(&self.version.origin, &self.version.path);
+        let name = name_of(&self.version.origin, &self.version.target);
         let written = disk.replace(&name, &self.encode(disk), false);
         written.map_err(|error| disk_error("writing a name of the cache", &error))
     }
 
     /// Forgets a path. If its file cannot be removed, all names are forgotten until a restart. May wait for the disk.
-    pub(crate) fn forget(disk: &CacheDisk, origin: &str, path: &StorePath) {
-        if let Err(error) = absent_if_missing(disk.volume.remove(&name_of(origin, path)).map(Some)) {
+    pub(crate) fn forget(disk: &CacheDisk, origin: &str, target: &Target) {
+        if let Err(error) = absent_if_missing(disk.volume.remove(&name_of(origin, target)).map(Some)) {
             disk.record_failure(&disk_error("removing a name of the cache", &error));
             disk.names_since_s.store(clock::unix_s(), Relaxed);
         }
@@ -120,17 +121,17 @@ pub(crate) fn read_since_s(volume: &dyn Volume) -> io::Result<i64> {
 pub(crate) type NameKey = [u8; 32];
 
 /// Returns the key of a path at an origin.
-pub(crate) fn key_of(origin: &str, path: &StorePath) -> NameKey {
+pub(crate) fn key_of(origin: &str, target: &Target) -> NameKey {
     let mut bytes = (origin.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(origin.as_bytes());
-    bytes.extend_from_slice(path.as_bytes());
+    bytes.extend_from_slice(&target.key_bytes());
     let digest = Hasher::digest_of(Algorithm::Sha256, &bytes);
     digest.bytes().try_into().expect("a SHA-256 has 32 bytes")
 }
 
 /// Returns the name of the file of a path: `names/ab/cdef…`.
-fn name_of(origin: &str, path: &StorePath) -> PathBuf {
-    let hex = hex(&key_of(origin, path));
+fn name_of(origin: &str, target: &Target) -> PathBuf {
+    let hex = hex(&key_of(origin, target));
     let (directory, rest) = hex.split_at(2);
     PathBuf::from(format!("names/{directory}/{rest}"))
 }
@@ -147,26 +148,26 @@ mod tests {
     fn a_name_is_believed_only_if_it_is_whole_and_of_its_path() {
         let directory = tempfile::tempdir().unwrap();
         let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
-        let path = StorePath::parse(b"/f").unwrap();
+        let target = Target::parse(b"/f").unwrap();
         let version =
-            Version { origin: "http://host".into(), path: path.clone(), size: 5, mtime_ns: Some(7), tag: None };
+            Version { origin: "http://host".into(), target: target.clone(), size: 5, mtime_ns: Some(7), tag: None };
         let known = KnownVersion { version, asked_s: 1000, freshness: Freshness::new("max-age=60", 990) };
-        assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), None);
+        assert_eq!(KnownVersion::read(&disk, "http://host", &target).unwrap(), None);
         known.write(&disk).unwrap();
-        assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), Some(known));
-        let file = directory.path().join(name_of("http://host", &path));
-        let other = directory.path().join(name_of("http://host", &StorePath::parse(b"/g").unwrap()));
+        assert_eq!(KnownVersion::read(&disk, "http://host", &target).unwrap(), Some(known));
+        let file = directory.path().join(name_of("http://host", &target));
+        let other = directory.path().join(name_of("http://host", &Target::parse(b"/g").unwrap()));
         std::fs::create_dir_all(other.parent().unwrap()).unwrap();
         files::write(&other, &files::read(&file, 1 << 20).unwrap()).unwrap();
-        assert_eq!(KnownVersion::read(&disk, "http://host", &StorePath::parse(b"/g").unwrap()).unwrap(), None);
+        assert_eq!(KnownVersion::read(&disk, "http://host", &Target::parse(b"/g").unwrap()).unwrap(), None);
         let bytes = files::read(&file, 1 << 20).unwrap();
         for length in 0..bytes.len() {
             files::write(&file, &bytes[..length]).unwrap();
-            assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), None);
+            assert_eq!(KnownVersion::read(&disk, "http://host", &target).unwrap(), None);
         }
         files::write(&file, &[bytes.as_slice(), b"x"].concat()).unwrap();
-        assert_eq!(KnownVersion::read(&disk, "http://host", &path).unwrap(), None);
-        KnownVersion::forget(&disk, "http://host", &path);
+        assert_eq!(KnownVersion::read(&disk, "http://host", &target).unwrap(), None);
+        KnownVersion::forget(&disk, "http://host", &target);
         assert!(!file.exists());
     }
 
@@ -175,21 +176,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let volume = Arc::new(SystemVolume::open(directory.path()).unwrap());
         let disk = CacheDisk::open(Arc::clone(&volume) as _, 1).unwrap();
-        let path = StorePath::parse(b"/f").unwrap();
-        let version = Version { origin: "h".into(), path: path.clone(), size: 5, mtime_ns: Some(7), tag: None };
+        let target = Target::parse(b"/f").unwrap();
+        let version = Version { origin: "h".into(), target: target.clone(), size: 5, mtime_ns: Some(7), tag: None };
         let known = |asked_s| {
             let version = version.clone();
             KnownVersion { version, asked_s, freshness: Freshness::new("", asked_s) }
         };
         let now_s = clock::unix_s();
         known(now_s - 1).write(&disk).unwrap();
-        assert!(KnownVersion::read(&disk, "h", &path).unwrap().is_some());
+        assert!(KnownVersion::read(&disk, "h", &target).unwrap().is_some());
         forget_all(&disk).unwrap();
-        assert!(KnownVersion::read(&disk, "h", &path).unwrap().is_none());
+        assert!(KnownVersion::read(&disk, "h", &target).unwrap().is_none());
         let since_s = read_since_s(&*volume).unwrap();
         assert!(since_s >= now_s && since_s == disk.names_since_s.load(Relaxed));
         known(since_s + 1).write(&disk).unwrap();
-        assert!(KnownVersion::read(&disk, "h", &path).unwrap().is_some());
+        assert!(KnownVersion::read(&disk, "h", &target).unwrap().is_some());
         let file = directory.path().join(SINCE);
         for damaged in [vec![], vec![0; 12], vec![0; 13]] {
             files::write(&file, &damaged).unwrap();

@@ -25,6 +25,7 @@ use crate::{
     cache::Cache,
     origins::TreeOptions,
     store::{CacheStore, OriginStatistics},
+    target::Target,
 };
 
 /// Maximum number of storages named by clients that stay connected. The one that was used least recently makes room.
@@ -139,10 +140,13 @@ impl CacheNamespace {
         tree.origin_paths(&path)
     }
 
-    /// Returns the path in the namespace, in words, of a path at an origin.
-    pub fn shown(&self, origin: &str, path: &StorePath) -> String {
-        let in_tree = self.tree.as_ref().and_then(|tree| tree.cache_path(origin, path));
-        in_tree.map_or_else(|| format!("/{origin}/{path}"), |path| path.to_string())
+    /// Returns the path in the namespace, in words, of a target at an origin, with its query.
+    pub fn shown(&self, origin: &str, target: &Target) -> String {
+        let in_tree = self.tree.as_ref().and_then(|tree| tree.cache_path(origin, target));
+        match in_tree {
+            Some(path) => Target::new(path, target.query().cloned()).to_string(),
+            None => format!("/{origin}/{target}"),
+        }
     }
 
     fn locate(&self, path: &StorePath) -> Result<Location> {
@@ -225,7 +229,10 @@ macro_rules! in_tree {
 impl Store for CacheNamespace {
     fn capabilities(&self) -> Capabilities {
         match &self.tree {
-            Some(tree) => tree.capabilities(),
+            Some(tree) => {
+                let capabilities = tree.capabilities();
+                Capabilities { queries: capabilities.queries || self.forwarder.is_some(), ..capabilities }
+            }
             None => FORWARDED,
         }
     }
@@ -335,6 +342,7 @@ const FORWARDED: Capabilities = Capabilities {
     vector_range_bytes: 2 << 20,
     digests: Algorithms::DEFAULT,
     resume: false,
+    queries: true,
 };
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::{
     flights::{Flight, Outcome},
     source::{OpenFile, Source},
     store::OriginStatistics,
+    target::Target,
 };
 
 /// Unit of the budget in bytes.
@@ -157,6 +158,11 @@ impl Origin {
         self.root.concat(path).map_err(|error| Error::new(Fault::InvalidArgument, error.to_string()).at(path))
     }
 
+    /// Returns the target at the origin of a target in the cache.
+    pub(crate) fn target(&self, target: &Target) -> Result<Target> {
+        Ok(Target::new(self.path(target)?, target.query().cloned()))
+    }
+
     /// Returns the path of the cache of a path at the origin; `None` if the cache does not show it.
     pub(crate) fn cache_path(&self, path: &StorePath) -> Option<StorePath> {
         path.relative_to(&self.root)
@@ -202,13 +208,14 @@ impl Origin {
         }
     }
 
-    /// Opens a file, a path of the cache. The metadata come with it: a store may open lazily, and only they say whether
+    /// Opens a file, a target in the cache. The metadata come with it: a store may open lazily, and only they say whether
     /// the origin can be reached. They are `None` if the file has no known length.
     ///
     /// # Errors
     /// Errors of the origin.
-    pub(crate) async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<OriginFile> {
-        let handle = self.store.open(&self.identity(caller), &self.path(path)?, options).await?;
+    pub(crate) async fn open(&self, caller: &Caller, target: &Target, options: OpenOptions) -> Result<OriginFile> {
+        let options = OpenOptions { query: target.query().cloned(), ..options };
+        let handle = self.store.open(&self.identity(caller), &self.path(target)?, options).await?;
         let metadata = match handle.metadata().await {
             Ok(metadata) => Some(metadata),
             // A file of unknown length is a stream.

@@ -46,7 +46,7 @@ impl Quotas {
     pub(crate) fn of(&self, version: &Version) -> Option<usize> {
         let quotas = self.0.iter().enumerate();
         let places = quotas.flat_map(|(number, (quota, _))| quota.places.iter().map(move |place| (number, place)));
-        let places = places.filter(|(_, (origin, path))| **origin == *version.origin && version.path.is_within(path));
+        let places = places.filter(|(_, (origin, path))| **origin == *version.origin && version.target.is_within(path));
         places.max_by_key(|(_, (_, path))| path.as_bytes().len()).map(|(number, _)| number)
     }
 
@@ -82,7 +82,8 @@ mod tests {
         };
         let quotas = Quotas::new(vec![quota("/x", &[("a", "/x"), ("b", "/")]), quota("/x/y", &[("a", "/x/y")])]);
         let of = |origin: &str, text| {
-            let version = Version { origin: origin.into(), path: path(text), size: 1, mtime_ns: None, tag: None };
+            let version =
+                Version { origin: origin.into(), target: path(text).into(), size: 1, mtime_ns: None, tag: None };
             quotas.of(&version)
         };
         assert_eq!((of("a", "/x/f"), of("a", "/x/y/f"), of("a", "/x/yz")), (Some(0), Some(1), Some(0)));

@@ -396,7 +396,7 @@ mod tests {
         segments.add(&(0..bytes));
         let record = crate::AccessRecord {
             origin: "memory".into(),
-            path: towpath_store::StorePath::root(),
+            target: towpath_store::StorePath::root().into(),
             entry: format!("{entry:016x}"),
             size,
             mtime_ns: None,

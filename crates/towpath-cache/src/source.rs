@@ -8,7 +8,7 @@ use std::{
 
 use futures::FutureExt as _;
 use towpath_store::{
-    Caller, Error, Fault, Metadata, OpenOptions, READ_BYTES, ReadHandle, Result, StorePath, VersionTag,
+    Caller, Error, Fault, Metadata, OpenOptions, READ_BYTES, ReadHandle, Result, VersionTag,
     sys::clock::{self, Instant},
 };
 
@@ -18,6 +18,7 @@ use crate::{
     freshness::not_cached,
     origin::{Origin, OriginFile},
     origins::Origins,
+    target::Target,
     version::{SameContent, Version},
 };
 
@@ -30,8 +31,8 @@ pub(crate) struct Opening {
     pub(crate) cache: Cache,
     pub(crate) origins: Arc<Origins>,
     pub(crate) caller: Caller,
-    /// Path of the cache.
-    pub(crate) path: StorePath,
+    /// Target in the cache.
+    pub(crate) target: Target,
     /// The version of the entry.
     pub(crate) version: Version,
     /// Which files of other origins have its content.
@@ -169,8 +170,8 @@ impl Source {
     }
 
     async fn open(&self) -> Result<OpenFile> {
-        let Opening { origins, caller, path, version, same_content, .. } = &self.opening;
-        let opened = origins.call(|origin| origin.open(caller, path, OpenOptions::default()).boxed());
+        let Opening { origins, caller, target, version, same_content, .. } = &self.opening;
+        let opened = origins.call(|origin| origin.open(caller, target, OpenOptions::default()).boxed());
         let (origin, OriginFile { handle, metadata }) = opened.await?;
         if let Some(metadata) = metadata.filter(|metadata| same_content.is_of(version, &origin.name, metadata)) {
             return Ok(OpenFile::new(origin, handle, &metadata));
@@ -178,6 +179,6 @@ impl Source {
         // A rule that it is still the current one was wrong.
         self.opening.cache.forget_name(version).await?;
         let message = format!("the origin {} has another version of the file than the cache", origin.name);
-        Err(Error::new(Fault::Changed, message).at(path))
+        Err(Error::new(Fault::Changed, message).at(target))
     }
 }

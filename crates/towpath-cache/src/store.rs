@@ -25,6 +25,7 @@ use crate::{
     origins::Origins,
     rules::{Recheck, Rules},
     source::{OpenFile, Opening, Source},
+    target::{MAX_QUERY_BYTES, Target},
     version::{SameContent, Version},
     writes::{Write, Writes},
     written_file::WrittenFile,
@@ -139,30 +140,31 @@ impl CacheStore {
     /// Returns the version to cache a file as, requested at `requested_ns`; `None` if its content must not be cached: an
     /// empty file may have content nevertheless, and a file that changed just now may change again without another
     /// version.
-    fn version(origin: &Origin, path: &StorePath, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
+    fn version(origin: &Origin, target: &Target, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
         let is_cacheable = metadata.kind == FileKind::File
             && (1..=MAX_FILE_BYTES).contains(&metadata.size)
+            && target.query().is_none_or(|query| query.len() <= MAX_QUERY_BYTES)
             && !is_recent(metadata, requested_ns);
-        let version = Version::of(&origin.name, path, metadata);
+        let version = Version::of(&origin.name, target, metadata);
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
 
-    /// Returns the known versions of a path of the cache, if they are in memory for all origins.
-    fn known_in_memory(&self, path: &StorePath) -> Option<Vec<Arc<KnownVersion>>> {
+    /// Returns the known versions of a target in the cache, if they are in memory for all origins.
+    fn known_in_memory(&self, target: &Target) -> Option<Vec<Arc<KnownVersion>>> {
         let origins = self.origins.all().iter();
-        let known = origins.map(|origin| self.cache.names().get(&origin.name, &origin.path(path).ok()?));
+        let known = origins.map(|origin| self.cache.names().get(&origin.name, &origin.target(target).ok()?));
         Some(known.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// Returns the known version of a path of the cache at each origin. May wait for the disk.
-    pub(crate) async fn known_versions(&self, path: &StorePath) -> Vec<Arc<KnownVersion>> {
-        if let Some(known) = self.known_in_memory(path) {
+    /// Returns the known version of a target in the cache at each origin. May wait for the disk.
+    pub(crate) async fn known_versions(&self, target: &Target) -> Vec<Arc<KnownVersion>> {
+        if let Some(known) = self.known_in_memory(target) {
             return known;
         }
-        let (cache, origins, path) = (self.cache.clone(), Arc::clone(&self.origins), path.clone());
+        let (cache, origins, target) = (self.cache.clone(), Arc::clone(&self.origins), target.clone());
         let read = move || {
             let origins = origins.all().iter();
-            let known = origins.map(|origin| cache.names().read(cache.disk(), &origin.name, &origin.path(&path)?));
+            let known = origins.map(|origin| cache.names().read(cache.disk(), &origin.name, &origin.target(&target)?));
             known.filter_map(Result::transpose).collect::<Result<Vec<_>>>()
         };
         self.cache.disk().pool.run(read).await.unwrap_or_else(|error| {
@@ -176,7 +178,7 @@ impl CacheStore {
         let write = self.writes.begin(Some(paths));
         self.missing.remove(write.keys.as_deref().unwrap_or_default());
         for path in paths {
-            self.forget_names(path).await;
+            self.forget_names(&Target::from((*path).clone())).await;
         }
         write
     }
@@ -209,14 +211,20 @@ impl CacheStore {
     async fn cached_lazily(
         &self,
         caller: &Caller,
-        path: &StorePath,
+        target: &Target,
         known: &KnownVersion,
         reuse: Reuse,
         directives: CacheDirectives,
     ) -> Option<Arc<dyn ReadHandle>> {
-        let opening = self.opening(caller, path, &known.version);
+        let opening = self.opening(caller, target, &known.version);
         let opening = Opening { is_forbidden: directives.only_if_cached, ..opening };
         self.cached(known.version.clone(), Source::new(opening, None), known.metadata(reuse)).await
+    }
+
+    /// Returns the target of an open. Without origins whose files have queries, a query selects nothing.
+    fn target(&self, path: &StorePath, options: &OpenOptions) -> Target {
+        let query = options.query.clone().filter(|_| self.capabilities().queries);
+        Target::new(path.clone(), query)
     }
 
     /// Returns the metadata of a file with the share of it that is in the cache.
@@ -227,25 +235,25 @@ impl CacheStore {
 
     /// Returns the version of the entry for a file that an origin reported as `found`: of several origins, that with the
     /// most bytes in the cache and the same content.
-    async fn entry_version(&self, path: &StorePath, found: Version, recheck: Recheck) -> Version {
+    async fn entry_version(&self, target: &Target, found: Version, recheck: Recheck) -> Version {
         if self.origins.all().len() == 1 {
             return found;
         }
         let same_content = SameContent::under(recheck);
-        let known = self.known_versions(path).await.into_iter().map(|known| known.version.clone());
+        let known = self.known_versions(target).await.into_iter().map(|known| known.version.clone());
         let same = known.filter(|known| same_content.is_of(known, &found.origin, &found.metadata()));
         same.chain([found.clone()]).max_by_key(|version| self.cache.present_bytes(version)).unwrap_or(found)
     }
 
     /// Returns how to open the file of an entry for a caller.
-    fn opening(&self, caller: &Caller, path: &StorePath, version: &Version) -> Opening {
+    fn opening(&self, caller: &Caller, target: &Target, version: &Version) -> Opening {
         Opening {
             cache: self.cache.clone(),
             origins: Arc::clone(&self.origins),
             caller: caller.clone(),
-            path: path.clone(),
+            target: target.clone(),
             version: version.clone(),
-            same_content: SameContent::under(self.recheck(path)),
+            same_content: SameContent::under(self.recheck(target)),
             is_forbidden: false,
         }
     }
@@ -320,7 +328,8 @@ impl Store for CacheStore {
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {
-        let lookup = self.look_up(path, CacheDirectives::default()).await?;
+        let target = &Target::from(path.clone());
+        let lookup = self.look_up(target, CacheDirectives::default()).await?;
         if let Some(known) = lookup.usable() {
             return Ok(self.with_residency(&known.version, known.metadata(Reuse::Cache)));
         }
@@ -331,14 +340,14 @@ impl Store for CacheStore {
             Ok(Ok(found)) => found,
             Ok(Err(stale)) => return Ok(self.with_residency(&stale.version, stale.metadata(Reuse::Error))),
             Err(error) => {
-                self.remember_missing(&lookup, path, &error).await;
+                self.remember_missing(&lookup, target, &error).await;
                 return Err(error);
             }
         };
-        let version = Version::of(&origin.name, &origin.path(path)?, &metadata);
+        let version = Version::of(&origin.name, &origin.target(target)?, &metadata);
         Ok(match version.filter(|_| !metadata.residency.is_offline() && metadata.kind == FileKind::File) {
             Some(version) => {
-                let version = self.entry_version(path, version, self.recheck(path)).await;
+                let version = self.entry_version(target, version, self.recheck(path)).await;
                 self.with_residency(&version, metadata)
             }
             None => metadata,
@@ -351,10 +360,11 @@ impl Store for CacheStore {
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        let lookup = self.look_up(path, options.cache).await?;
+        let target = &self.target(path, &options);
+        let lookup = self.look_up(target, options.cache).await?;
         if options.version.is_none()
             && let Some(known) = lookup.usable()
-            && let Some(file) = self.cached_lazily(caller, path, known, Reuse::Cache, options.cache).await
+            && let Some(file) = self.cached_lazily(caller, target, known, Reuse::Cache, options.cache).await
         {
             return Ok(file);
         }
@@ -365,26 +375,26 @@ impl Store for CacheStore {
         let lookup = if options.version.is_some() { lookup.without_stale() } else { lookup };
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let opened = self.call_or_stale(&lookup, |origin| origin.open(caller, path, options.clone()).boxed());
+        let opened = self.call_or_stale(&lookup, |origin| origin.open(caller, target, options.clone()).boxed());
         let (origin, OriginFile { handle, metadata }) = match opened.await {
             Ok(Ok(opened)) => opened,
             Ok(Err(stale)) => {
-                let file = self.cached_lazily(caller, path, &stale, Reuse::Error, lookup.directives()).await;
+                let file = self.cached_lazily(caller, target, &stale, Reuse::Error, lookup.directives()).await;
                 return file.ok_or_else(|| Error::new(Fault::Unavailable, "the origin and the disk failed").at(path));
             }
             Err(error) => {
-                self.remember_missing(&lookup, path, &error).await;
+                self.remember_missing(&lookup, target, &error).await;
                 return Err(error);
             }
         };
         let Some(metadata) = metadata.map(|metadata| lookup.date_back(metadata)) else { return Ok(handle) };
-        let found = Self::version(origin, &origin.path(path)?, &metadata, requested_ns);
+        let found = Self::version(origin, &origin.target(target)?, &metadata, requested_ns);
         let found = found.filter(|_| lookup.may_store(&metadata));
-        self.remember(&lookup, path, found.as_ref(), &metadata).await;
+        self.remember(&lookup, target, found.as_ref(), &metadata).await;
         let Some(found) = found else { return Ok(handle) };
-        let version = self.entry_version(path, found, self.recheck(path)).await;
+        let version = self.entry_version(target, found, self.recheck(path)).await;
         let file = OpenFile::new(origin, Arc::clone(&handle), &metadata);
-        let source = Source::new(self.opening(caller, path, &version), Some(file));
+        let source = Source::new(self.opening(caller, target, &version), Some(file));
         Ok(self.cached(version, source, metadata).await.unwrap_or(handle))
     }
 
@@ -457,7 +467,7 @@ impl Store for CacheStore {
         algorithm: Algorithm,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Digest> {
-        if self.look_up(path, CacheDirectives::default()).await?.usable().is_some() {
+        if self.look_up(&Target::from(path.clone()), CacheDirectives::default()).await?.usable().is_some() {
             // An open returns this version, although the origin may have a newer one.
             return self.computed_digest(caller, path, algorithm, progress).await;
         }
@@ -505,6 +515,6 @@ impl Store for CacheStore {
 
 /// Returns the files of an entry of the cache around `origin`, relative to its directory: data and index.
 pub fn entry_files(origin: &str, path: &StorePath, metadata: &Metadata) -> Option<[PathBuf; 2]> {
-    let name = Version::of(&origin.into(), path, metadata)?.name();
+    let name = Version::of(&origin.into(), &Target::from(path.clone()), metadata)?.name();
     Some(["data", "index"].map(|extension| crate::version::file_name(&name, extension)))
 }

@@ -6,17 +6,17 @@ use std::{
 };
 
 use towpath_proto::checksum::{Algorithm, Hasher};
-use towpath_store::{FileKind, Metadata, StorePath, VersionTag};
+use towpath_store::{FileKind, Metadata, VersionTag};
 
-use crate::{index::EntryName, rules::Recheck};
+use crate::{index::EntryName, rules::Recheck, target::Target};
 
 /// One version of a file. Every field is part of the name of its entry: a changed file is another entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
     /// URL of the origin, without credentials.
     pub(crate) origin: Arc<str>,
-    /// Path at the origin; its bytes, nothing folded or decoded.
-    pub(crate) path: StorePath,
+    /// Target at the origin; its bytes, nothing folded or decoded.
+    pub(crate) target: Target,
     /// Size in bytes.
     pub(crate) size: u64,
     /// Modification time in nanoseconds since the Unix epoch, as precise as the origin reports it.
@@ -27,11 +27,11 @@ pub(crate) struct Version {
 
 impl Version {
     /// Returns the version that `metadata` describe; `None` if they do not identify one.
-    pub(crate) fn of(origin: &Arc<str>, path: &StorePath, metadata: &Metadata) -> Option<Self> {
+    pub(crate) fn of(origin: &Arc<str>, target: &Target, metadata: &Metadata) -> Option<Self> {
         let Metadata { size, mtime_ns, version, .. } = metadata;
         (version.is_some() || mtime_ns.is_some()).then(|| Self {
             origin: Arc::clone(origin),
-            path: path.clone(),
+            target: target.clone(),
             size: *size,
             mtime_ns: *mtime_ns,
             tag: version.clone(),
@@ -47,7 +47,7 @@ impl Version {
     pub(crate) fn name(&self) -> EntryName {
         let tag = self.tag.as_ref().map_or("", |tag| tag.as_str());
         let mut bytes = Vec::new();
-        for text in [self.origin.as_bytes(), self.path.as_bytes(), tag.as_bytes()] {
+        for text in [self.origin.as_bytes(), &self.target.key_bytes(), tag.as_bytes()] {
             bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
             bytes.extend_from_slice(text);
         }
@@ -121,9 +121,9 @@ mod tests {
         let origin: Arc<str> = "http://host".into();
         let metadata =
             Metadata { mtime_ns: Some(5), version: VersionTag::new("a"), ..Metadata::new(FileKind::File, 9) };
-        let path = |text: &[u8]| StorePath::parse(text).unwrap();
+        let target = |text: &[u8]| Target::parse(text).unwrap();
         let of = |origin: &Arc<str>, text: &[u8], metadata: &Metadata| {
-            Version::of(origin, &path(text), metadata).unwrap().name()
+            Version::of(origin, &target(text), metadata).unwrap().name()
         };
         let name = of(&origin, b"/ns/data.txt", &metadata);
         assert_eq!(name, of(&origin, b"//ns/./data.txt", &metadata), "the same path of the store");
@@ -133,6 +133,7 @@ mod tests {
             ("http://host", b"/ns/data%2Etxt", metadata.clone()),
             ("http://host", b"/ns/data.txt;v=1", metadata.clone()),
             ("http://host", b"/ns/data.txt?v=1", metadata.clone()),
+            ("http://host", b"/ns/data.txt\0v=1", metadata.clone()),
             ("http://host", "/ns/d\u{e4}ta".as_bytes(), metadata.clone()),
             ("http://host", "/ns/da\u{308}ta".as_bytes(), metadata.clone()),
             ("http://host", b"/ns/data.txt", Metadata { size: 10, ..metadata.clone() }),
@@ -141,7 +142,7 @@ mod tests {
         ] {
             assert_ne!(name, of(&origin.into(), text, &metadata), "{origin} {text:?}");
         }
-        assert!(Version::of(&origin, &path(b"/f"), &Metadata::new(FileKind::File, 9)).is_none());
+        assert!(Version::of(&origin, &target(b"/f"), &Metadata::new(FileKind::File, 9)).is_none());
     }
 
     #[test]

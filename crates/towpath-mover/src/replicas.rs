@@ -181,6 +181,7 @@ impl Store for Replicas {
             vector_range_bytes: 2 << 20,
             digests: Algorithm::ALL.into_iter().collect(),
             resume: false,
+            queries: false,
         }
     }
 

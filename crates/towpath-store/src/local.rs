@@ -530,6 +530,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
         vector_range_bytes: vector::BATCH_BYTES,
         digests: Algorithm::ALL.into_iter().collect(),
         resume: write,
+        queries: false,
     })
 }
 

@@ -183,6 +183,7 @@ impl Store for MemoryStore {
             vector_range_bytes: usize::MAX,
             digests: Algorithm::ALL.into_iter().collect(),
             resume: false,
+            queries: false,
         }
     }
 

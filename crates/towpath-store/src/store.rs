@@ -321,6 +321,9 @@ pub struct OpenOptions {
     pub known: Option<Metadata>,
     /// Directives of the client to a cache. Ignored by stores without one.
     pub cache: CacheDirectives,
+    /// The query of the URL by which an HTTP client named the file, without its token. Ignored by stores without
+    /// [`Capabilities::queries`].
+    pub query: Option<Arc<str>>,
 }
 
 impl OpenOptions {
@@ -492,6 +495,8 @@ pub struct Capabilities {
     pub digests: Algorithms,
     /// Interrupted uploads can be resumed ([`CreateOptions::resume`]).
     pub resume: bool,
+    /// Files may differ by the query of their URL ([`OpenOptions::query`]).
+    pub queries: bool,
 }
 
 impl Capabilities {
@@ -512,6 +517,7 @@ impl Capabilities {
             vector_range_bytes: self.vector_range_bytes.min(other.vector_range_bytes),
             digests: self.digests.intersection(other.digests),
             resume: self.resume && other.resume,
+            queries: self.queries && other.queries,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::{
     index::EntryName,
     namespace::Selection,
     pins::Pin,
+    target::Target,
     version::{Version, file_name},
 };
 
@@ -24,8 +25,8 @@ const SCRUB_BYTES: u64 = 4 << 20;
 pub struct EntryDescription {
     /// URL of the origin, without credentials.
     pub origin: String,
-    /// Path at the origin.
-    pub path: StorePath,
+    /// Target at the origin.
+    pub target: Target,
     /// Size of the file in bytes.
     pub size: u64,
     /// Number of bytes in the cache; of an entry that is not open approximately, from its space on the disk.
@@ -103,7 +104,7 @@ impl FirstVersions {
     }
 
     fn truncate(&mut self) {
-        self.versions.sort_by(|one, other| (&one.path, &one.origin).cmp(&(&other.path, &other.origin)));
+        self.versions.sort_by(|one, other| (&one.target, &one.origin).cmp(&(&other.target, &other.origin)));
         self.versions.truncate(self.max);
     }
 }
@@ -120,7 +121,7 @@ impl Cache {
             let job = move || {
                 // An entry that was removed meanwhile, or is being created, is not there.
                 let versions = names.into_iter().filter_map(|name| Some((name, cache.read_version(&name).ok()??)));
-                let selected = versions.filter(|(_, version)| selection.contains(&version.origin, &version.path));
+                let selected = versions.filter(|(_, version)| selection.contains(&version.origin, &version.target));
                 Ok(selected.collect::<Vec<_>>())
             };
             let found = self.0.disk.pool.run(job).await?;
@@ -153,9 +154,9 @@ impl Cache {
 
     fn describe_version(&self, version: Version) -> EntryDescription {
         let present_bytes = self.present_bytes(&version);
-        let is_pinned = self.0.pins.contain(&version.origin, &version.path);
-        let Version { origin, path, size, mtime_ns, .. } = version;
-        EntryDescription { origin: origin.to_string(), path, size, present_bytes, mtime_ns, is_pinned }
+        let is_pinned = self.0.pins.contain(&version.origin, &version.target);
+        let Version { origin, target, size, mtime_ns, .. } = version;
+        EntryDescription { origin: origin.to_string(), target, size, present_bytes, mtime_ns, is_pinned }
     }
 
     /// Returns the recent accesses to the selected files, the latest last.
@@ -203,7 +204,7 @@ impl Cache {
         self.0.disk.pool.run(move || cache.0.pins.set(&cache.0.disk, pin, is_pinned)).await?;
         let entries = self.selected(&Selection::Below(vec![(origin.into(), path.clone())])).await?;
         for (name, version) in &entries {
-            let is_pinned = self.0.pins.contain(&version.origin, &version.path);
+            let is_pinned = self.0.pins.contain(&version.origin, &version.target);
             self.0.inventory.slot_of(version, name, 0).set_pinned(is_pinned);
         }
         // One that was created meanwhile may have the old pins, and no index yet.
@@ -269,7 +270,7 @@ impl Cache {
             .selected(selection)
             .await?
             .into_iter()
-            .partition(|(_, version)| selection.is_file(&version.origin, &version.path));
+            .partition(|(_, version)| selection.is_file(&version.origin, &version.target));
         if of_file.is_empty() && !below.is_empty() {
             let message = format!("a directory is not damaged: name one file (entries below it: {})", below.len());
             return Err(Error::new(Fault::InvalidArgument, message));
@@ -304,6 +305,6 @@ impl Cache {
 
     /// Applies the pins to an entry that was found or created.
     pub(super) fn apply_pins(&self, entry: &Entry) {
-        entry.slot.set_pinned(self.0.pins.contain(&entry.version.origin, &entry.version.path));
+        entry.slot.set_pinned(self.0.pins.contain(&entry.version.origin, &entry.version.target));
     }
 }

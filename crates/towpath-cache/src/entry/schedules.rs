@@ -37,7 +37,8 @@ impl Setup {
     fn new(failures: u64) -> Arc<Self> {
         let disk = Arc::new(CacheDisk::open(Arc::new(FaultVolume::default()), 1).unwrap());
         let path = StorePath::parse(b"/file").unwrap();
-        let version = Version { origin: "memory".into(), path, size: 100_000, mtime_ns: Some(1), tag: None };
+        let version =
+            Version { origin: "memory".into(), target: path.into(), size: 100_000, mtime_ns: Some(1), tag: None };
         let entry = Entry::new(version.clone(), version.name(), &disk, &Arc::default());
         entry.load().unwrap();
         Arc::new(Self {

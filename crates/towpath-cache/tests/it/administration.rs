@@ -66,7 +66,7 @@ impl Setup {
         let list = self.cache().describe(&below("memory", StorePath::root()), usize::MAX).await.unwrap();
         list.entries
             .into_iter()
-            .map(|entry| (format!("{:?}", entry.path), entry.present_bytes, entry.is_pinned))
+            .map(|entry| (format!("{:?}", *entry.target), entry.present_bytes, entry.is_pinned))
             .collect()
     }
 }
@@ -104,11 +104,12 @@ async fn a_listing_is_bounded_and_opens_nothing() {
     setup.cache().walk().await.unwrap();
     let calls = async |max| setup.cache().describe(&Selection::All, max).await.unwrap();
     let all = calls(usize::MAX).await;
-    let present: Vec<_> = all.entries.iter().map(|entry| (entry.path.clone(), entry.present_bytes)).collect();
+    let present: Vec<_> =
+        all.entries.iter().map(|entry| (StorePath::clone(&entry.target), entry.present_bytes)).collect();
     let expected = ["/a/0", "/a/1", "/b/0"].map(|name| (path(name), BYTES as u64));
     assert_eq!((all.total, present), (3, expected.to_vec()), "closed entries of whole files");
     let first = calls(1).await;
-    assert_eq!((first.total, first.entries.len(), &first.entries[0].path), (3, 1, &path("/a/0")));
+    assert_eq!((first.total, first.entries.len(), &*first.entries[0].target), (3, 1, &path("/a/0")));
     let selection = below("memory", path("/a"));
     let list = || Box::pin(setup.cache().describe(&selection, 10));
     // A listing of three entries may end before its first poll returns.

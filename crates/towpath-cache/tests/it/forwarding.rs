@@ -77,7 +77,7 @@ async fn files_of_named_storages_are_cached_apart_from_each_other() {
     let list = async |text: &str| cache.describe(&select(text), 10).await.unwrap().entries;
     let shown = list("/root://a//dir").await;
     assert_eq!(shown.len(), 1);
-    assert_eq!(namespace.shown(&shown[0].origin, &shown[0].path), "/root://a//dir/f");
+    assert_eq!(namespace.shown(&shown[0].origin, &shown[0].target), "/root://a//dir/f");
     assert_eq!(list("/dir").await.len(), 1);
     assert_eq!((select("/"), list("/").await.len()), (Selection::All, 3));
 }

@@ -84,15 +84,15 @@ impl CacheRoutes {
             "stats" => self.statistics(),
             "ls" => {
                 let list = self.cache.describe(&selection, MAX_ROWS).await?;
-                let row = |entry| entry_row(entry, &self.namespace.shown(&entry.origin, &entry.path));
+                let row = |entry| entry_row(entry, &self.namespace.shown(&entry.origin, &entry.target));
                 json!({"total": list.total, "rows": bounded(list.entries.iter().map(row))})
             }
             "explain" => last_rows(&self.cache.accesses(&selection), |record| {
-                access_row(record, &self.namespace.shown(&record.origin, &record.path))
+                access_row(record, &self.namespace.shown(&record.origin, &record.target))
             }),
             "pins" => last_rows(
                 &self.cache.pins(),
-                |pin| json!({"origin": pin.origin, "path": self.namespace.shown(&pin.origin, &pin.path)}),
+                |pin| json!({"origin": pin.origin, "path": self.namespace.shown(&pin.origin, &pin.path.clone().into())}),
             ),
             "pin" => self.pin(path, true).await?,
             "unpin" => self.pin(path, false).await?,

@@ -246,7 +246,7 @@ fn target_of(url: &str) -> Result<Target> {
     if parsed.password().is_some() {
         return Err(invalid("the URL of a service must have no password: write it to ~/.netrc".to_owned()));
     }
-    let root = Target { endpoint: parsed.endpoint(), path_and_query: "/".to_owned() };
+    let root = Target::encoded(parsed.endpoint(), "/".to_owned());
     root.redirected(url.as_bytes()).map_err(|_| invalid("the URL has invalid characters".to_owned()))
 }
 

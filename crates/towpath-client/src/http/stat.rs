@@ -73,7 +73,7 @@ enum StatResult {
 }
 
 async fn request_metadata(site: &Site, caller: &Caller, target: &Target) -> Result<StatResult> {
-    if !site.features.dav.possible() {
+    if !site.features.dav.possible() || target.is_query {
         return head(site, caller, target).await.map(StatResult::Metadata);
     }
     let (mut retry_state, request) = (site.retry_state(target), propfind_request(site, "0"));

@@ -104,6 +104,7 @@ impl Store for HttpStore {
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
             resume: features.is_towpath.possible() && features.takes_parts.possible() && features.resumes.possible(),
+            queries: true,
         }
     }
 
@@ -116,7 +117,7 @@ impl Store for HttpStore {
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        let (site, target) = (Arc::clone(&self.site), self.target(path));
+        let (site, target) = (Arc::clone(&self.site), self.target(path).with_query(options.query.as_deref()));
         let mut file = RemoteFile::new(site, caller.clone(), path.clone(), target, options.version);
         if let Some(known) = options.known {
             file.pin_known(known).map_err(|error| error.at(path))?;

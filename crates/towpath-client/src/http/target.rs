@@ -19,6 +19,8 @@ pub(super) struct Target {
     pub(super) endpoint: Endpoint,
     /// Path and query, encoded.
     pub(super) path_and_query: String,
+    /// Whether the query selects the content, which WebDAV does not know. That of the user's URL is a credential.
+    pub(super) is_query: bool,
 }
 
 impl Target {
@@ -29,7 +31,22 @@ impl Target {
             path_and_query.push('?');
             path_and_query.push_str(query);
         }
-        Self { endpoint: endpoint.clone(), path_and_query }
+        Self::encoded(endpoint.clone(), path_and_query)
+    }
+
+    /// Creates a target of an encoded path and query.
+    pub(super) fn encoded(endpoint: Endpoint, path_and_query: String) -> Self {
+        Self { endpoint, path_and_query, is_query: false }
+    }
+
+    /// Adds a query that selects the content.
+    pub(super) fn with_query(mut self, query: Option<&str>) -> Self {
+        if let Some(query) = query {
+            self.path_and_query.push(if self.path_and_query.contains('?') { '&' } else { '?' });
+            self.path_and_query.push_str(query);
+            self.is_query = true;
+        }
+        self
     }
 
     /// Returns the target of a `Location` field, relative to this one (RFC 3986 §5.2). Bytes that no URL can have are
@@ -66,7 +83,8 @@ impl Target {
             );
             return Err(Error::new(Fault::TlsRequired, message).blamed_on(Blame::Storage));
         }
-        Ok(Self { endpoint: Endpoint { family: Family::Http, tls, host, port }, path_and_query })
+        let endpoint = Endpoint { family: Family::Http, tls, host, port };
+        Ok(Self { endpoint, path_and_query, is_query: self.is_query })
     }
 
     /// Returns the path of the target, without the query.

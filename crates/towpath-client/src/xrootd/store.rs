@@ -136,6 +136,7 @@ impl Store for XrootdStore {
             vector_range_bytes: vector::MAX_ELEMENT_BYTES,
             digests: Algorithms::DEFAULT,
             resume: self.origin.sites.resumes(&self.origin.server).unwrap_or(true),
+            queries: false,
         }
     }
 

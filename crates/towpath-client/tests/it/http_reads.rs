@@ -503,3 +503,18 @@ async fn adjoining_ranges_come_before_the_response_is_complete() {
         assert_eq!(result.unwrap(), whole[index << 20..(index + 1) << 20]);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_selects_the_content() {
+    let server = Web::start(|asked, _| match asked.method {
+        Method::GET | Method::HEAD => serve_file(asked, &asked.target.clone().into(), "\"v1\""),
+        // With its properties those of another file.
+        _ => reply(405),
+    });
+    let store = server.store();
+    let options = OpenOptions { query: Some("a=1&b=%2F".into()), ..OpenOptions::default() };
+    let file = store.open(&Caller::local(), &path("/file"), options).await.unwrap();
+    assert_eq!(file.metadata().await.unwrap().size, 15);
+    assert_eq!(file.read(0, 100).await.unwrap(), "/file?a=1&b=%2F");
+    assert!(server.methods().iter().all(|method| method != "PROPFIND"), "{:?}", server.methods());
+}

@@ -101,7 +101,7 @@ async fn call(
     let request = RouteRequest {
         method,
         path: path.to_owned(),
-        query: without_token(exchange.uri.query().unwrap_or_default()),
+        query: exchange.query().unwrap_or_default(),
         body: received,
         identity: exchange.identity.clone(),
     };
@@ -142,11 +142,6 @@ async fn receive(exchange: &Exchange, claim: &Claim, body: &mut Incoming) -> Res
     timeout(limits.stall.0, receiving).await.map_err(|_| too_slow())?
 }
 
-/// Returns the query without `authz`, the token of the caller.
-fn without_token(query: &str) -> String {
-    query.split('&').filter(|pair| !pair.starts_with("authz=")).collect::<Vec<_>>().join("&")
-}
-
 /// Converts the error of a route, and records whether its cause is a right that the caller's token does not grant.
 fn refuse(exchange: &Exchange, error: Error) -> Refusal {
     exchange.lacks_right.fetch_or(error.reason() == Some(DenialReason::MissingScope.name()), Relaxed);
@@ -162,21 +157,4 @@ fn respond_with(exchange: &Exchange, answered: RouteResponse, memory: ChunkMemor
     headers.insert(header::CONTENT_TYPE, answered.content_type);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_query_of_a_route_has_no_token() {
-        for (query, kept) in [
-            ("", ""),
-            ("authz=Bearer%20abc", ""),
-            ("path=/a&authz=abc&all", "path=/a&all"),
-            ("xauthz=abc", "xauthz=abc"),
-        ] {
-            assert_eq!(without_token(query), kept, "{query}");
-        }
-    }
 }

@@ -41,7 +41,8 @@ async fn find(exchange: &Exchange, metadata: &Metadata, wanted: &DigestPreferenc
         return metadata.digests.get(known);
     }
     let algorithm = wanted.best(exchange.store().capabilities().digests)?;
-    if metadata.size > MAX_COMPUTED_BYTES || metadata.kind != FileKind::File {
+    // The store would compute it for the path alone.
+    if metadata.size > MAX_COMPUTED_BYTES || metadata.kind != FileKind::File || exchange.content_query().is_some() {
         return None;
     }
     // Computing reads the file, so it requires the right to read.

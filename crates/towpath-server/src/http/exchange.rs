@@ -17,7 +17,7 @@ use super::{
     refusal::Refusal,
     request_tracker::RequestTracker,
     respond::{self, field},
-    target::Target,
+    target::{self, Target},
     verb::Verb,
 };
 use crate::{
@@ -64,6 +64,17 @@ impl Exchange {
     /// Returns the path of the target.
     pub(super) fn path(&self) -> &StorePath {
         &self.target.path
+    }
+
+    /// Returns the query of the target without the token of the caller; `None` if nothing is left.
+    pub(super) fn query(&self) -> Option<String> {
+        target::without_token(self.uri.query()?)
+    }
+
+    /// Returns the query that selects the content together with the path; `None` for a directory, or if the files of the
+    /// store have no queries.
+    pub(super) fn content_query(&self) -> Option<String> {
+        self.query().filter(|_| !self.target.slash && self.store().capabilities().queries)
     }
 
     /// Checks that the caller has the right to `activity` on the target.

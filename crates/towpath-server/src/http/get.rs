@@ -9,10 +9,10 @@ use towpath_proto::http::{
     multipart::Boundary,
     range::{ContentRange, RangeRequest, Resolution},
 };
-use towpath_store::{Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, sys};
+use towpath_store::{Blame, ContentStream, Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, sys};
 
 use super::{
-    body::Content,
+    body::{Chunk, Content},
     cache_fields, digests,
     exchange::{Exchange, too_many_files},
     file_body::{self, FileBody, READ_BYTES, Segment, read_all},
@@ -42,6 +42,10 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
 /// Answers a HEAD of a caller who may stat the target but not read it, with the fields that a permitted GET would
 /// have.
 async fn head_without_read(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
+    if exchange.content_query().is_some() {
+        // Without the right to read, nothing is known but the path.
+        exchange.may(Activity::Read)?;
+    }
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     match metadata.kind {
         FileKind::Directory => Ok(listing_page::fields(exchange, &metadata)),
@@ -50,15 +54,16 @@ async fn head_without_read(exchange: &Exchange) -> Result<Response<Content>, Ref
     }
 }
 
-/// Opens the requested file and returns its metadata. A plain GET reads the current content while it is sent, as with
+/// Opens the requested file and requests its metadata. A plain GET reads the current content while it is sent, as with
 /// other servers; a conditional one reads one version.
-async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Metadata), Error> {
+async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Result<Metadata, Error>), Error> {
     let pins = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_RANGE, HeaderName::from_static(PIN_FIELD)];
     let follows = !pins.iter().any(|field| exchange.headers.contains_key(field));
     let cache = cache_fields::directives(&exchange.headers);
-    let options = OpenOptions { follows, cache, ..OpenOptions::default() };
+    let query = exchange.content_query().map(Arc::from);
+    let options = OpenOptions { follows, cache, query, ..OpenOptions::default() };
     let handle = exchange.store().open(exchange.caller(), exchange.path(), options).await?;
-    let metadata = handle.metadata().await?;
+    let metadata = handle.metadata().await;
     Ok((handle, metadata))
 }
 
@@ -78,17 +83,49 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     }
     let lease = exchange.open_file().await?;
     match open(exchange).await {
-        Ok((handle, metadata)) => {
+        Ok((handle, Ok(metadata))) => {
             // The lease is also held while a digest is computed.
             let lease = Arc::new(lease);
             file(exchange, &metadata, Some((handle, Arc::clone(&lease)))).await
         }
-        Err(error) if error.fault() == Fault::IsDirectory => {
+        Ok((handle, Err(error))) if error.fault() == Fault::Unsupported => {
+            of_unknown_length(exchange, ContentStream::instead_of(error, &*handle).await?, lease)
+        }
+        Ok((_, Err(error))) | Err(error) if error.fault() == Fault::IsDirectory => {
             drop(lease);
             listing_page::answer(exchange).await
         }
-        Err(error) => Err(error.into()),
+        Ok((_, Err(error))) | Err(error) => Err(error.into()),
     }
+}
+
+/// Builds the response for a file whose storage sends no length, such as the result of a query.
+///
+/// # Errors
+/// 502 if the storage does not mark the end either: a truncated response would look complete.
+fn of_unknown_length(exchange: &Exchange, content: ContentStream, lease: Lease) -> Result<Response<Content>, Refusal> {
+    if !content.is_framed {
+        let message = "the storage sends neither the length of the file nor its end: it could be truncated";
+        return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage).at(exchange.path()).into());
+    }
+    if lease.is_of_reserve() {
+        return Err(too_many_files());
+    }
+    match exchange.conditions()?.evaluate(true, &Validators { exists: true, ..Validators::default() }) {
+        Decision::PreconditionFailed => return Err(Refusal::precondition_failed()),
+        Decision::NotModified => return Ok(respond::empty(StatusCode::NOT_MODIFIED)),
+        Decision::Proceed => {}
+    }
+    let pieces = content.pieces.map(move |piece| {
+        let _open = &lease;
+        piece.map(|bytes| Chunk::Bytes(bytes, None))
+    });
+    let pieces = if exchange.verb == Verb::Head { stream::empty().boxed() } else { pieces.boxed() };
+    let mut response = Response::new(Content::Stream(pieces, None));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(type_of(exchange)));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    insert_sandbox_headers(response.headers_mut());
+    Ok(response)
 }
 
 /// An open file for a response.

@@ -68,6 +68,12 @@ pub(super) fn encode_relative(name: &[u8]) -> impl std::fmt::Display {
     percent_encoding::percent_encode(name, NAME)
 }
 
+/// Returns a query without `authz`, the token of the caller; `None` if nothing is left.
+pub(super) fn without_token(query: &str) -> Option<String> {
+    let kept = query.split('&').filter(|pair| !pair.starts_with("authz=")).collect::<Vec<_>>().join("&");
+    (!kept.is_empty()).then_some(kept)
+}
+
 fn token_in(query: &str) -> Option<Secret> {
     bearer::in_authz(query.split('&').find_map(|pair| pair.strip_prefix("authz="))?.as_bytes())
 }
@@ -97,6 +103,18 @@ mod tests {
         }
         assert_eq!(target("//a%2fb/").unwrap().path.as_bytes(), b"/a/b");
         assert!(target("/a/").unwrap().slash && !target("/a").unwrap().slash);
+    }
+
+    #[test]
+    fn the_query_is_passed_on_without_the_token() {
+        for (query, kept) in [
+            ("", None),
+            ("authz=Bearer%20abc", None),
+            ("path=/a&authz=abc&all", Some("path=/a&all")),
+            ("xauthz=abc", Some("xauthz=abc")),
+        ] {
+            assert_eq!(without_token(query).as_deref(), kept, "{query}");
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Bucket {
     pub(super) fn target(&self, key: &str, query: &str) -> Target {
         let path = key.split('/').map(encoded).collect::<Vec<_>>().join("/");
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-        Target { endpoint: self.site.endpoint.clone(), path_and_query: format!("{}/{path}{query}", self.prefix) }
+        Target::encoded(self.site.endpoint.clone(), format!("{}/{path}{query}", self.prefix))
     }
 
     /// Returns the path of the bucket, without a trailing slash, which some servers mistake for a key.
@@ -152,8 +152,7 @@ impl Bucket {
             query.push_str("delimiter=%2F&");
         }
         query.push_str(&format!("encoding-type=url&list-type=2&max-keys={limit}&prefix={}", encoded(prefix)));
-        let target =
-            Target { endpoint: self.site.endpoint.clone(), path_and_query: format!("{}?{query}", self.bucket_path()) };
+        let target = Target::encoded(self.site.endpoint.clone(), format!("{}?{query}", self.bucket_path()));
         let request = Request::new(&self.site, Method::GET);
         let body = self.body(caller, &target, &request, s3::PAGE.bytes).await?;
         let page = Page::parse(&body).map_err(|error| self.unusable(error))?;
@@ -204,7 +203,7 @@ impl Bucket {
 
     /// Creates the bucket.
     pub(super) async fn make(&self, caller: &Caller) -> Result<()> {
-        let target = Target { endpoint: self.site.endpoint.clone(), path_and_query: self.bucket_path().to_owned() };
+        let target = Target::encoded(self.site.endpoint.clone(), self.bucket_path().to_owned());
         let mut request = Request::new(&self.site, Method::PUT).with(header::CONTENT_LENGTH, "0");
         // Amazon's first region must be omitted here, and other servers accept any region.
         let region = self.region.as_deref().filter(|region| *region != "us-east-1");

@@ -61,7 +61,7 @@ fn target_of(url: &Uri) -> Result<Target, Error> {
     let tls = url.scheme_str() == Some("https");
     let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
     let path_and_query = url.path_and_query().map_or("/", |target| target.as_str()).to_owned();
-    Ok(Target { endpoint: Endpoint { family: Family::Http, tls, host, port }, path_and_query })
+    Ok(Target::encoded(Endpoint { family: Family::Http, tls, host, port }, path_and_query))
 }
 
 #[async_trait]

@@ -64,7 +64,7 @@ impl Signer {
     pub(in crate::http) async fn sign(&self, endpoint: &Endpoint, request: &mut http::Request<Payload>) -> Result<()> {
         let Some(credentials) = &self.credentials else { return Ok(()) };
         let credential = self.current(credentials).await?;
-        let target = Target { endpoint: endpoint.clone(), path_and_query: request.uri().to_string() };
+        let target = Target::encoded(endpoint.clone(), request.uri().to_string());
         let mut signed = HttpRequest::new(HttpRequestBody::empty());
         *signed.method_mut() = request.method().clone();
         *signed.uri_mut() = format!("{}{}", target.root(), target.path_and_query)

@@ -99,6 +99,7 @@ impl Store for S3Store {
             vector_range_bytes: vector::MAX_RANGE_BYTES,
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
             resume: false,
+            queries: false,
         }
     }
 
