@@ -230,6 +230,8 @@ TABLES: dict[str, Callable[[dict], str]] = {
     "warm": warm_table,
     "conditions": conditions_table,
 }
+KILLS = "kill.json"
+"""The results of another program, bench/cache_kill.py."""
 TARGETS: dict[str, Callable[[dict], list[list[str]]]] = {"sparse": sparse_targets, "rate": rate_targets}
 
 
@@ -246,9 +248,22 @@ def section(record: dict) -> str:
     return f"## {record['job']}\n\n{where}{quick}\n\n{table(record)}\n"
 
 
+def kill_section(record: dict) -> str:
+    """Formats the outcome of bench/cache_kill.py."""
+    rows = [
+        ["kills", str(record["kills"])],
+        ["reads compared", f"{record['reads_compared']:,}, {record['bytes_compared'] / 1e9:.2f} GB"],
+        ["wrong reads", str(len(record["wrong"]))],
+        ["fetched again, relative to the files", f"{record['fetched_again_share']:.4f}"],
+        ["first byte after a start", f"median {record['first_byte_s']['median']:.3f} s, at most {record['first_byte_s']['max']:.3f} s"],
+    ]
+    return f"## kill -9\n\nCommit {record['commit']}, {record['date'][:10]}, origin over {record['origin']}.\n\n{markdown(['', 'figure'], rows, left=2)}\n"
+
+
 def document(results: pathlib.Path) -> str:
     """Returns the page with all jobs."""
-    records = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
+    records = [json.loads(path.read_text()) for path in sorted(results.glob("*.json")) if path.name != KILLS]
     targets = [row for record in records for row in TARGETS.get(record["shape"], lambda _: [])(record)]
     summary_table = "## All targets\n\n" + markdown(["job", "figure", "towpath", "target", "met"], targets, left=2) + "\n"
-    return "\n".join([CAVEATS, *([summary_table] if targets else []), *map(section, records)])
+    kills = [kill_section(json.loads((results / KILLS).read_text()))] if (results / KILLS).exists() else []
+    return "\n".join([CAVEATS, *([summary_table] if targets else []), *map(section, records), *kills])
