@@ -213,6 +213,7 @@ def test_query(site):
     assert hit.body == b"one"
     assert hit.fields["cache-status"].startswith("towpath; hit")
     assert site.get("query?v=1&x=/../%2F").body == b"newer"
+    assert site.get("query?v=1", "-X", "DELETE").status == 400
 
 
 def test_query_without_length(site):

@@ -21,7 +21,7 @@ pub struct AccessLine {
     pub kind: String,
     /// URL of the origin, without credentials.
     pub origin: String,
-    /// Path at the origin, as in other lines of the log.
+    /// Path at the origin, as in other lines of the log, with the query if that selects the content.
     pub path: String,
     /// The version of the file: 16 hexadecimal digits.
     pub entry: String,

@@ -80,7 +80,7 @@ pub(crate) struct Origin {
     pub(crate) credential: Credential,
     budget: Arc<Semaphore>,
     budget_units: u32,
-    runs: Semaphore,
+    runs: Arc<Semaphore>,
     pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
 }
@@ -147,7 +147,7 @@ impl Origin {
             credential,
             budget,
             budget_units,
-            runs: Semaphore::new(MAX_RUNS),
+            runs: Arc::new(Semaphore::new(MAX_RUNS)),
             breaker: Breaker::default(),
             counters: OriginCounters::default(),
         }
@@ -214,6 +214,10 @@ impl Origin {
     /// # Errors
     /// Errors of the origin.
     pub(crate) async fn open(&self, caller: &Caller, target: &Target, options: OpenOptions) -> Result<OriginFile> {
+        if target.query().is_some() && !self.store.capabilities().queries {
+            let error = Error::new(Fault::Unsupported, "files of this origin have no queries");
+            return Err(error.in_store(&*self.name).at(target));
+        }
         let options = OpenOptions { query: target.query().cloned(), ..options };
         let handle = self.store.open(&self.identity(caller), &self.path(target)?, options).await?;
         let metadata = match handle.metadata().await {
@@ -239,9 +243,16 @@ pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenF
     for flights in requests(Limits::of(source), flights) {
         let (entry, source) = (Arc::clone(entry), Arc::clone(source));
         tokio::spawn(async move {
+            let is_run = is_run(&flights);
+            let run = match source.file().await {
+                Ok(file) if is_run => Arc::clone(&file.origin.runs).acquire_owned().await.ok(),
+                _ => None,
+            };
+            // Again, because the file may have been opened at another origin during the wait.
             match source.file().await {
                 Ok(file) => {
-                    Fetch { file, entry, source, failure: Mutex::default() }.run(flights).await;
+                    Fetch { file, entry, source, failure: Mutex::default() }.run(flights, is_run).await;
+                    drop(run);
                 }
                 Err(error) => {
                     source.origins().primary().counters.failures.fetch_add(1, Relaxed);
@@ -297,6 +308,11 @@ fn requests(limits: Limits, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>> {
     requests
 }
 
+/// Returns whether the flights of a request are large, and adjoining.
+fn is_run(flights: &[OpenFlight]) -> bool {
+    flights.len() > 1 && flights.first().is_some_and(|open| open.flight.length() > VECTOR_RANGE_BYTES)
+}
+
 /// A request to an origin.
 struct Fetch {
     file: Arc<OpenFile>,
@@ -307,11 +323,9 @@ struct Fetch {
 }
 
 impl Fetch {
-    async fn run(self, mut flights: Vec<OpenFlight>) {
+    async fn run(self, mut flights: Vec<OpenFlight>, is_run: bool) {
         let bytes: usize = flights.iter().map(|open| open.flight.length()).sum();
         let origin = &self.file.origin;
-        let is_run = flights.len() > 1 && flights.first().is_some_and(|open| open.flight.length() > VECTOR_RANGE_BYTES);
-        let run = if is_run { origin.runs.acquire().await.ok() } else { None };
         let permit = origin.permit(if is_run { RUN_MEMORY_BYTES } else { bytes }).await;
         origin.counters.requests.fetch_add(1, Relaxed);
         let arrived = match flights.pop() {
@@ -322,7 +336,7 @@ impl Fetch {
             }
             None => return,
         };
-        drop((permit, run));
+        drop(permit);
         if let Some(error) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Once for the request, however many ranges it had.
             origin.breaker.record(&Err::<(), _>(error));

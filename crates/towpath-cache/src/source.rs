@@ -124,10 +124,10 @@ impl Source {
         ranges.min().unwrap_or(1).max(1)
     }
 
-    /// Returns whether each request has its own connection at one of the origins. Few long requests are then faster than
+    /// Returns whether each request has its own connection at all origins. Few long requests are then faster than
     /// many short ones: of those, all arrive at the same time, late.
     pub(crate) fn has_separate_connections(&self) -> bool {
-        self.origins().all().iter().any(|origin| origin.store.capabilities().read_bytes > READ_BYTES)
+        self.origins().all().iter().all(|origin| origin.store.capabilities().read_bytes > READ_BYTES)
     }
 
     /// Returns the open file, which is opened if necessary.

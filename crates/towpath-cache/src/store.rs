@@ -25,7 +25,7 @@ use crate::{
     origins::Origins,
     rules::{Recheck, Rules},
     source::{OpenFile, Opening, Source},
-    target::{MAX_QUERY_BYTES, Target},
+    target::Target,
     version::{SameContent, Version},
     writes::{Write, Writes},
     written_file::WrittenFile,
@@ -143,7 +143,7 @@ impl CacheStore {
     fn version(origin: &Origin, target: &Target, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
         let is_cacheable = metadata.kind == FileKind::File
             && (1..=MAX_FILE_BYTES).contains(&metadata.size)
-            && target.query().is_none_or(|query| query.len() <= MAX_QUERY_BYTES)
+            && target.is_cacheable()
             && !is_recent(metadata, requested_ns);
         let version = Version::of(&origin.name, target, metadata);
         version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))

@@ -2,10 +2,11 @@
 
 use std::{borrow::Cow, fmt, ops::Deref, sync::Arc};
 
+use towpath_proto::url::redact;
 use towpath_store::StorePath;
 
-/// Maximum length in bytes of a query whose content is cached. It bounds the memory of known versions.
-pub(crate) const MAX_QUERY_BYTES: usize = 4 << 10;
+/// Maximum length in bytes of a query whose content is cached.
+const MAX_QUERY_BYTES: usize = 4 << 10;
 
 /// A path with a query, or without one. Rules, quotas and pins concern the path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +25,11 @@ impl Target {
     /// Returns the query.
     pub fn query(&self) -> Option<&Arc<str>> {
         self.query.as_ref()
+    }
+
+    /// Returns whether the content may be cached: the query is not long, and has no secret, which would get to the disk.
+    pub(crate) fn is_cacheable(&self) -> bool {
+        self.query.as_ref().is_none_or(|query| query.len() <= MAX_QUERY_BYTES && redact(query) == **query)
     }
 
     /// Returns the bytes that identify it: the path; if there is a query, a zero byte, which no path has, and the query.
@@ -61,11 +67,12 @@ impl Deref for Target {
     }
 }
 
+/// The values of secret keys are masked.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.query {
             None => self.path.fmt(f),
-            Some(query) => write!(f, "{}?{query}", self.path),
+            Some(query) => write!(f, "{}?{}", self.path, redact(query)),
         }
     }
 }
@@ -90,6 +97,9 @@ mod tests {
             assert_eq!(targets.iter().position(|other| other.key_bytes() == bytes), Some(index));
         }
         assert_eq!(Target::new(path(b"/f"), Some("".into())), targets[0]);
+        let secret = Target::new(path(b"/f"), Some("a=1&X-Amz-Signature=b".into()));
+        assert_eq!(secret.to_string(), "/f?a=1&X-Amz-Signature=***");
+        assert!(!secret.is_cacheable() && targets.iter().all(Target::is_cacheable));
         for bytes in [b"/f\0".as_slice(), b"/f\0\xff", b"f/../..\0a"] {
             assert_eq!(Target::parse(bytes), None);
         }

@@ -226,10 +226,10 @@ impl RemoteFile {
     }
 
     /// Reads the file from `offset` on, up to the last one of `ends`, and sends the bytes up to each of them as soon as
-    /// they have arrived.
+    /// they have arrived. All of it lies within the pinned size.
     ///
     /// # Errors
-    /// `Changed` if the file ends before; as [`Self::fetch`].
+    /// As [`Self::fetch`].
     pub(super) async fn fetch_parts(
         &self,
         offset: u64,
@@ -238,9 +238,7 @@ impl RemoteFile {
     ) -> Result<()> {
         let Some(end) = ends.back().copied() else { return Ok(()) };
         let fetch = self.start_fetch(offset, end, Vec::new(), Cuts { ends, parts: Some(parts) }).await?;
-        let is_cut_short = self.pinned.get().is_some_and(|pinned| pinned.metadata.size < end);
-        fetch.run().await?;
-        if is_cut_short { Err(changed()) } else { Ok(()) }
+        fetch.run().await.map(drop)
     }
 
     async fn start_fetch(&self, offset: u64, end: u64, buffer: Vec<u8>, cuts: Cuts) -> Result<Fetch<'_>> {
@@ -270,7 +268,7 @@ impl RemoteFile {
         if (found.size, found.mtime_ns) == (seen.size, seen.mtime_ns) { Ok(()) } else { Err(changed()) }
     }
 
-    /// Streams the whole file, if the server does not send its length.
+    /// Streams the whole file, if the server does not send its length, or the result of a query.
     async fn begin_stream(&self) -> Result<Option<ContentStream>> {
         let mut request = Request::new(&self.site, Method::GET);
         (request.of_file, request.prompt) = (true, false);
@@ -278,12 +276,13 @@ impl RemoteFile {
         if answer.status != StatusCode::OK {
             return Err(self.refused(answer).await);
         }
-        if answer.remaining_bytes().is_some() || stat::coding_of(&answer).is_some() {
+        let has_length = answer.remaining_bytes().is_some();
+        if has_length && !self.target.is_query || stat::coding_of(&answer).is_some() {
             return Ok(None);
         }
         // In HTTP/1.1 the last chunk proves that the body is complete; a closed connection does not (RFC 9112 §8).
         // Responses with another transfer coding are rejected before.
-        let is_framed = answer.headers.contains_key(header::TRANSFER_ENCODING);
+        let is_framed = has_length || answer.headers.contains_key(header::TRANSFER_ENCODING);
         let digests = describe::digests(&answer.headers);
         let path = self.path.clone();
         let pieces = stream::try_unfold(answer, move |mut answer| {
@@ -585,6 +584,11 @@ impl ReadHandle for RemoteFile {
         let pinned = self.pin().await.map_err(|error| error.at(&self.path))?;
         if let Some(metadata) = self.completed.get() {
             return Ok(metadata.clone());
+        }
+        if pinned.version.is_none() && self.target.is_query {
+            // Several requests would execute the query several times, and could mix the results.
+            let message = "the result of the query has no version: it can only be read at once, as a stream";
+            return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage).at(&self.path));
         }
         if pinned.version.is_some() || !self.site.features.dav.possible() {
             return Ok(pinned.metadata.clone());

@@ -19,7 +19,7 @@ pub(super) struct Target {
     pub(super) endpoint: Endpoint,
     /// Path and query, encoded.
     pub(super) path_and_query: String,
-    /// Whether the query selects the content, which WebDAV does not know. That of the user's URL is a credential.
+    /// Whether the query is that of a file, which WebDAV does not know; that of the user's URL counts as a credential.
     pub(super) is_query: bool,
 }
 

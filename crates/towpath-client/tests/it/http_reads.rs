@@ -518,3 +518,21 @@ async fn a_query_selects_the_content() {
     assert_eq!(file.read(0, 100).await.unwrap(), "/file?a=1&b=%2F");
     assert!(server.methods().iter().all(|method| method != "PROPFIND"), "{:?}", server.methods());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_a_query_without_a_version_is_read_with_one_request() {
+    let server = Web::start(|asked, before| match asked.method {
+        // Each execution has another result of the same length.
+        Method::GET => reply(200).body(format!("{before:03}").repeat(1000)),
+        Method::HEAD => reply(200).body("000".repeat(1000)),
+        _ => reply(405),
+    });
+    let options = OpenOptions { query: Some("a=1".into()), ..OpenOptions::default() };
+    let file = server.store().open(&Caller::local(), &path("/file"), options).await.unwrap();
+    assert_eq!(error(file.metadata().await).fault(), Fault::Unsupported);
+    let stream = file.stream().await.unwrap().unwrap();
+    assert!(stream.is_framed);
+    let pieces: Vec<_> = stream.pieces.map(Result::unwrap).collect().await;
+    let last = server.asked().len() - 1;
+    assert_eq!(pieces.concat(), format!("{last:03}").repeat(1000).into_bytes());
+}

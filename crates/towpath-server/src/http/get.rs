@@ -102,9 +102,11 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
 /// Builds the response for a file whose storage sends no length, such as the result of a query.
 ///
 /// # Errors
-/// 502 if the storage does not mark the end either: a truncated response would look complete.
+/// 502 if the storage does not mark the end either, or if the client speaks HTTP/1.0, which cannot: a truncated response
+/// would look complete.
 fn of_unknown_length(exchange: &Exchange, content: ContentStream, lease: Lease) -> Result<Response<Content>, Refusal> {
-    if !content.is_framed {
+    exchange.refuse_slash_of_file(None)?;
+    if !content.is_framed || exchange.version == http::Version::HTTP_10 {
         let message = "the storage sends neither the length of the file nor its end: it could be truncated";
         return Err(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage).at(exchange.path()).into());
     }

@@ -160,9 +160,13 @@ async fn dispatch(exchange: &Exchange, body: Incoming) -> Result<Response<Conten
     }
     match exchange.verb {
         Verb::Get | Verb::Head => get::answer(exchange).await,
+        Verb::Options => Ok(options(exchange)),
+        _ if exchange.content_query().is_some() => {
+            let message = "a query is a part of the name of a file here: only GET and HEAD support it";
+            Err(Refusal::bad_request(message))
+        }
         Verb::Put => put::answer(exchange, body).await,
         Verb::Delete => namespace::delete(exchange).await,
-        Verb::Options => Ok(options(exchange)),
         Verb::Mkcol => namespace::make_directory(exchange, &body).await,
         Verb::Move => namespace::rename(exchange).await,
         Verb::Copy => copying::copy(exchange).await,

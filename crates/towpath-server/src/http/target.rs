@@ -68,9 +68,13 @@ pub(super) fn encode_relative(name: &[u8]) -> impl std::fmt::Display {
     percent_encoding::percent_encode(name, NAME)
 }
 
-/// Returns a query without `authz`, the token of the caller; `None` if nothing is left.
+/// Returns a query without `authz` and `access_token` (RFC 6750 §2.3), the tokens of callers; `None` if nothing is left.
 pub(super) fn without_token(query: &str) -> Option<String> {
-    let kept = query.split('&').filter(|pair| !pair.starts_with("authz=")).collect::<Vec<_>>().join("&");
+    let is_token = |pair: &&str| {
+        let key = percent_decode(pair.split('=').next().unwrap_or_default().as_bytes()).decode_utf8_lossy();
+        ["authz", "access_token"].iter().any(|token| key.eq_ignore_ascii_case(token))
+    };
+    let kept = query.split('&').filter(|pair| !is_token(pair)).collect::<Vec<_>>().join("&");
     (!kept.is_empty()).then_some(kept)
 }
 
@@ -111,6 +115,7 @@ mod tests {
             ("", None),
             ("authz=Bearer%20abc", None),
             ("path=/a&authz=abc&all", Some("path=/a&all")),
+            ("%61uthz=abc&AUTHZ=b&access_token=c", None),
             ("xauthz=abc", Some("xauthz=abc")),
         ] {
             assert_eq!(without_token(query).as_deref(), kept, "{query}");

@@ -3,8 +3,8 @@
 //! Read requests of the protocol do not name the version, so a `stat` of the handle periodically accompanies a read in
 //! the same flight. Times have whole seconds, so checks more frequent than [`INTERVAL`] would not detect more.
 //!
-//! A cache needs more: it confirms the version after each response. This check has a session without bulk data, if the
-//! others are busy; behind them it would wait until all their data arrived.
+//! A cache needs more: it confirms the version after each response. This check has a session without bulk data if the
+//! first one is busy; behind them it would wait until all of them arrived.
 
 use std::{
     sync::{Mutex, PoisonError},
