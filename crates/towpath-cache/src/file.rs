@@ -431,6 +431,10 @@ struct AnnouncedReads {
     /// For each range, the number of announced bytes before it.
     positions: Vec<u64>,
     by_offset: Positions,
+    /// How far ahead of the reader bytes are requested.
+    window_bytes: u64,
+    /// Minimum number of bytes that are requested together, except at the end.
+    portion_bytes: u64,
     /// Number of announced bytes that were requested.
     requested: Mutex<u64>,
 }
@@ -440,8 +444,10 @@ struct AnnouncedReads {
 const WINDOW_BYTES: u64 = 64 << 20;
 /// Number of announced bytes that are verified together: with one job of the disk pool.
 const VERIFIED_TOGETHER_BYTES: u64 = 4 << 20;
-/// Announced bytes are requested in portions of at least this length, unless each request has its own connection.
+/// Announced bytes are requested in portions of at least this length.
 const PORTION_BYTES: u64 = 1 << 20;
+/// The window if each request has its own connection: two times the requests in flight. The portions are whole requests.
+const RUN_WINDOW_BYTES: u64 = 8 * RUN_BYTES;
 
 impl AnnouncedReads {
     fn new(file: Arc<OpenedFile>, ranges: Vec<Range<u64>>) -> Self {
@@ -453,7 +459,11 @@ impl AnnouncedReads {
         });
         let positions: Vec<u64> = positions.collect();
         let by_offset = Positions::new(&ranges, &positions);
-        Self { file, ranges, positions, by_offset, requested: Mutex::default() }
+        let (window_bytes, portion_bytes) = match file.source.has_separate_connections() {
+            true => (RUN_WINDOW_BYTES, RUN_BYTES),
+            false => (WINDOW_BYTES, PORTION_BYTES),
+        };
+        Self { file, ranges, positions, by_offset, window_bytes, portion_bytes, requested: Mutex::default() }
     }
 
     fn total_bytes(&self) -> u64 {
@@ -464,13 +474,10 @@ impl AnnouncedReads {
     /// Requests the announced bytes up to a window ahead of the announced byte `position`.
     fn request(&self, position: u64) {
         let total = self.total_bytes();
-        let is_separate = self.file.source.has_separate_connections();
-        let window = if is_separate { 8 * RUN_BYTES as u64 } else { WINDOW_BYTES };
-        let target = position.saturating_add(window).min(total);
+        let target = position.saturating_add(self.window_bytes).min(total);
         let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
         let start = *requested;
-        let portion = if is_separate { RUN_BYTES as u64 } else { PORTION_BYTES };
-        if target < start + portion && target < total || target <= start {
+        if target < start + self.portion_bytes && target < total || target <= start {
             return;
         }
         *requested = target;

@@ -90,7 +90,7 @@ impl MissingPaths {
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> Target {
+    fn target(text: &str) -> Target {
         Target::parse(text.as_bytes()).unwrap()
     }
 
@@ -98,29 +98,29 @@ mod tests {
     async fn a_path_is_missing_for_its_time_and_until_it_is_written() {
         let missing = MissingPaths::default();
         for text in ["/a", "/a/b", "/a/b/c", "/x"] {
-            missing.insert(&path(text), Duration::from_secs(10));
+            missing.insert(&target(text), Duration::from_secs(10));
         }
-        missing.remove(&path_keys(&path("/a/b")));
+        missing.remove(&path_keys(&target("/a/b")));
         for (text, expected) in [("/a", false), ("/a/b", false), ("/a/b/c", true), ("/x", true), ("/y", false)] {
-            assert_eq!(missing.contains(&path(text)), expected, "{text}");
+            assert_eq!(missing.contains(&target(text)), expected, "{text}");
         }
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(!missing.contains(&path("/x")));
-        missing.insert(&path("/x"), Duration::MAX);
+        assert!(!missing.contains(&target("/x")));
+        missing.insert(&target("/x"), Duration::MAX);
         tokio::time::advance(MAX_TIME - Duration::from_secs(1)).await;
-        assert!(missing.contains(&path("/x")));
+        assert!(missing.contains(&target("/x")));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(!missing.contains(&path("/x")));
+        assert!(!missing.contains(&target("/x")));
     }
 
     #[test]
     fn the_number_of_paths_is_bounded_and_the_latest_stay() {
         let missing = MissingPaths::default();
         for index in 0..3 * GENERATION {
-            missing.insert(&path(&format!("/{index}")), Duration::from_secs(60));
+            missing.insert(&target(&format!("/{index}")), Duration::from_secs(60));
         }
         assert_eq!(missing.paths().lengths(), (GENERATION, GENERATION));
-        assert!(missing.contains(&path(&format!("/{}", 3 * GENERATION - 1))));
-        assert!(missing.contains(&path(&format!("/{GENERATION}"))) && !missing.contains(&path("/0")));
+        assert!(missing.contains(&target(&format!("/{}", 3 * GENERATION - 1))));
+        assert!(missing.contains(&target(&format!("/{GENERATION}"))) && !missing.contains(&target("/0")));
     }
 }

@@ -36,7 +36,7 @@ const VECTOR_RANGE_BYTES: usize = 256 << 10;
 /// Maximum number of bytes in a vector request.
 const VECTOR_BYTES: usize = 8 << 20;
 /// Maximum number of bytes of adjoining ranges in one request.
-pub(crate) const RUN_BYTES: usize = 16 << 20;
+pub(crate) const RUN_BYTES: u64 = 16 << 20;
 /// Maximum number of requests for adjoining ranges in flight. Their number should not change: TCP takes seconds to use
 /// the share of a connection that ended.
 const MAX_RUNS: usize = 4;
@@ -243,16 +243,11 @@ pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenF
     for flights in requests(Limits::of(source), flights) {
         let (entry, source) = (Arc::clone(entry), Arc::clone(source));
         tokio::spawn(async move {
-            let is_run = is_run(&flights);
-            let run = match source.file().await {
-                Ok(file) if is_run => Arc::clone(&file.origin.runs).acquire_owned().await.ok(),
-                _ => None,
-            };
-            // Again, because the file may have been opened at another origin during the wait.
+            let run = run_permit(&source, &flights).await;
+            // After the wait: the file may have been opened at another origin meanwhile.
             match source.file().await {
                 Ok(file) => {
-                    Fetch { file, entry, source, failure: Mutex::default() }.run(flights, is_run).await;
-                    drop(run);
+                    Fetch { file, entry, source, run, failure: Mutex::default() }.run(flights).await;
                 }
                 Err(error) => {
                     source.origins().primary().counters.failures.fetch_add(1, Relaxed);
@@ -274,7 +269,7 @@ struct Limits {
 
 impl Limits {
     fn of(source: &Source) -> Self {
-        let run_bytes = if source.has_separate_connections() { RUN_BYTES } else { 0 };
+        let run_bytes = if source.has_separate_connections() { RUN_BYTES as usize } else { 0 };
         Self { ranges: source.vector_ranges(), run_bytes }
     }
 }
@@ -308,9 +303,14 @@ fn requests(limits: Limits, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>> {
     requests
 }
 
-/// Returns whether the flights of a request are large, and adjoining.
-fn is_run(flights: &[OpenFlight]) -> bool {
-    flights.len() > 1 && flights.first().is_some_and(|open| open.flight.length() > VECTOR_RANGE_BYTES)
+/// Waits for the permit of a request for adjoining large ranges; `None` for others.
+async fn run_permit(source: &Source, flights: &[OpenFlight]) -> Option<OwnedSemaphorePermit> {
+    let is_run = flights.len() > 1 && flights.first().is_some_and(|open| open.flight.length() > VECTOR_RANGE_BYTES);
+    if !is_run {
+        return None;
+    }
+    let file = source.file().await.ok()?;
+    Arc::clone(&file.origin.runs).acquire_owned().await.ok()
 }
 
 /// A request to an origin.
@@ -318,21 +318,23 @@ struct Fetch {
     file: Arc<OpenFile>,
     entry: Arc<Entry>,
     source: Arc<Source>,
+    /// The permit of a request for adjoining large ranges.
+    run: Option<OwnedSemaphorePermit>,
     /// A failure of one of its ranges.
     failure: Mutex<Option<Error>>,
 }
 
 impl Fetch {
-    async fn run(self, mut flights: Vec<OpenFlight>, is_run: bool) {
+    async fn run(self, mut flights: Vec<OpenFlight>) {
         let bytes: usize = flights.iter().map(|open| open.flight.length()).sum();
         let origin = &self.file.origin;
-        let permit = origin.permit(if is_run { RUN_MEMORY_BYTES } else { bytes }).await;
+        let permit = origin.permit(if self.run.is_some() { RUN_MEMORY_BYTES } else { bytes }).await;
         origin.counters.requests.fetch_add(1, Relaxed);
         let arrived = match flights.pop() {
             Some(single) if flights.is_empty() => self.read(single).await,
             Some(last) => {
                 flights.push(last);
-                self.read_vector(flights, if is_run { 1 } else { WRITTEN_TOGETHER }).await
+                self.read_vector(flights).await
             }
             None => return,
         };
@@ -362,8 +364,8 @@ impl Fetch {
         }
     }
 
-    /// Reads ranges, and writes at most `together` of them at once.
-    async fn read_vector(&self, flights: Vec<OpenFlight>, together: usize) -> Vec<WrittenFlight> {
+    async fn read_vector(&self, flights: Vec<OpenFlight>) -> Vec<WrittenFlight> {
+        let together = if self.run.is_some() { 1 } else { WRITTEN_TOGETHER };
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
         let mut reads = self.file.handle.read_vector(ranges).ready_chunks(together);

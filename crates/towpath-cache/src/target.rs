@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, ops::Deref, sync::Arc};
 
-use towpath_proto::url::redact;
+use towpath_proto::url::{redact, without_secrets};
 use towpath_store::StorePath;
 
 /// Maximum length in bytes of a query whose content is cached.
@@ -29,7 +29,7 @@ impl Target {
 
     /// Returns whether the content may be cached: the query is not long, and has no secret, which would get to the disk.
     pub(crate) fn is_cacheable(&self) -> bool {
-        self.query.as_ref().is_none_or(|query| query.len() <= MAX_QUERY_BYTES && redact(query) == **query)
+        self.query.as_ref().is_none_or(|query| query.len() <= MAX_QUERY_BYTES && without_secrets(query) == **query)
     }
 
     /// Returns the bytes that identify it: the path; if there is a query, a zero byte, which no path has, and the query.

@@ -620,7 +620,7 @@ pub(crate) const SECRET_KEYS: [&str; 8] = [
 /// Replaces the values of [`SECRET_KEYS`] in a query or opaque information (`k=v&k=v`) with `***`.
 pub fn redact(query: &str) -> String {
     let hide = |pair: &str| match pair.split_once('=') {
-        Some((key, _)) if is_secret(key) => format!("{key}=***"),
+        Some((key, _)) if is_one_of(key, &SECRET_KEYS) => format!("{key}=***"),
         _ => pair.to_owned(),
     };
     query.split('&').map(hide).collect::<Vec<_>>().join("&")
@@ -645,15 +645,20 @@ pub fn mask_secrets(text: &str) -> String {
 
 /// Removes the pairs with [`SECRET_KEYS`] from a query or opaque information.
 pub fn without_secrets(query: &str) -> String {
-    let open = |pair: &&str| !is_secret(pair.split('=').next().unwrap_or_default());
-    query.split('&').filter(open).collect::<Vec<_>>().join("&")
+    without_keys(query, &SECRET_KEYS)
 }
 
-fn is_secret(key: &str) -> bool {
+/// Removes the pairs with one of `keys`, in lower case, from a query or opaque information.
+pub fn without_keys(query: &str, keys: &[&str]) -> String {
+    let is_kept = |pair: &&str| !is_one_of(pair.split('=').next().unwrap_or_default(), keys);
+    query.split('&').filter(is_kept).collect::<Vec<_>>().join("&")
+}
+
+fn is_one_of(key: &str, keys: &[&str]) -> bool {
     // The key itself may be percent-encoded, and opaque information may be appended with a second `?`.
     let key = percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
     let key = key.rsplit('?').next().unwrap_or_default();
-    SECRET_KEYS.contains(&key.trim())
+    keys.contains(&key.trim())
 }
 
 #[cfg(test)]

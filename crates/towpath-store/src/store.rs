@@ -321,8 +321,7 @@ pub struct OpenOptions {
     pub known: Option<Metadata>,
     /// Directives of the client to a cache. Ignored by stores without one.
     pub cache: CacheDirectives,
-    /// The query of the URL by which an HTTP client named the file, without its token. Ignored by stores without
-    /// [`Capabilities::queries`].
+    /// The query of the client's URL, without tokens. Ignored by stores without [`Capabilities::queries`].
     pub query: Option<Arc<str>>,
 }
 

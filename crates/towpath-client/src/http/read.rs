@@ -344,7 +344,7 @@ struct Fetch<'a> {
     is_ranged: bool,
 }
 
-/// Where the bytes of a read are cut into parts, each of which is sent as soon as it is complete.
+/// The parts of a read, which are sent when they are complete.
 #[derive(Default)]
 struct Cuts {
     /// The ends of the parts that are not complete, in order.
@@ -560,7 +560,7 @@ impl Fetch<'_> {
         while let Some(cut) = self.cuts.ends.front().copied()
             && cut <= self.next + data.len() as u64
         {
-            let (head, tail) = data.split_at(usize::try_from(cut - self.next).unwrap_or(data.len()).min(data.len()));
+            let (head, tail) = data.split_at((cut - self.next) as usize);
             self.buffer.extend_from_slice(head);
             self.next = cut;
             self.cuts.ends.pop_front();

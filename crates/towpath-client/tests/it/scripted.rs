@@ -89,7 +89,7 @@ async fn a_read_past_the_end_confirms_the_version_without_waiting_for_bulk_data(
     let (mut second, requests) = script.first_flight(&[RequestCode::open]).await;
     second.opened(requests[0].0, 0, SIZE);
     second.send().await;
-    // The open may be older than what was read.
+    // The open may precede the data.
     let requests = second.expect(&[RequestCode::stat]).await;
     second.ok(requests[0].0, &Peer::stat_of(SIZE));
     second.send().await;

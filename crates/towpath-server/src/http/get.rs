@@ -42,10 +42,6 @@ pub(super) async fn answer(exchange: &Exchange) -> Result<Response<Content>, Ref
 /// Answers a HEAD of a caller who may stat the target but not read it, with the fields that a permitted GET would
 /// have.
 async fn head_without_read(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
-    if exchange.content_query().is_some() {
-        // Without the right to read, nothing is known but the path.
-        exchange.may(Activity::Read)?;
-    }
     let metadata = exchange.store().stat(exchange.caller(), exchange.path()).await?;
     match metadata.kind {
         FileKind::Directory => Ok(listing_page::fields(exchange, &metadata)),
@@ -70,7 +66,9 @@ async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Result<Metada
 async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     // The required right is only known when the path is opened.
     let may_read = exchange.may(Activity::Read);
-    if may_read.is_err() && exchange.verb == Verb::Head && exchange.may(Activity::List).is_err() {
+    // Of the result of a query the metadata cannot be stated without the right to read.
+    let is_stat = exchange.verb == Verb::Head && exchange.content_query().is_none();
+    if may_read.is_err() && is_stat && exchange.may(Activity::List).is_err() {
         exchange.may(Activity::Stat)?;
         return head_without_read(exchange).await;
     }
@@ -122,11 +120,11 @@ fn of_unknown_length(exchange: &Exchange, content: ContentStream, lease: Lease) 
         let _open = &lease;
         piece.map(|bytes| Chunk::Bytes(bytes, None))
     });
-    let pieces = if exchange.verb == Verb::Head { stream::empty().boxed() } else { pieces.boxed() };
-    let mut response = Response::new(Content::Stream(pieces, None));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(type_of(exchange)));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    insert_sandbox_headers(response.headers_mut());
+    let mut response = Response::new(Content::Stream(pieces.boxed(), None));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(type_of(exchange)));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    insert_sandbox_headers(headers);
     Ok(response)
 }
 

@@ -2,6 +2,7 @@
 
 use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode};
+use towpath_proto::url::without_keys;
 use towpath_store::{Secret, StorePath};
 
 use super::refusal::Refusal;
@@ -70,11 +71,7 @@ pub(super) fn encode_relative(name: &[u8]) -> impl std::fmt::Display {
 
 /// Returns a query without `authz` and `access_token` (RFC 6750 §2.3), the tokens of callers; `None` if nothing is left.
 pub(super) fn without_token(query: &str) -> Option<String> {
-    let is_token = |pair: &&str| {
-        let key = percent_decode(pair.split('=').next().unwrap_or_default().as_bytes()).decode_utf8_lossy();
-        ["authz", "access_token"].iter().any(|token| key.eq_ignore_ascii_case(token))
-    };
-    let kept = query.split('&').filter(|pair| !is_token(pair)).collect::<Vec<_>>().join("&");
+    let kept = without_keys(query, &["authz", "access_token"]);
     (!kept.is_empty()).then_some(kept)
 }
 
