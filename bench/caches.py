@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 
 from contenders import Machine
 from harness import Program, Server, free_port, scratch
+
+NUMBERS = itertools.count()
 
 XCACHE = """
 {exports}
@@ -231,8 +234,10 @@ def lacks_xcache6(machine: Machine) -> str | None:
 def running(kind: CacheKind, machine: Machine, origin: Server, parent: pathlib.Path) -> Iterator[Server]:
     """Runs a cache with an empty directory below `parent`, in the servers' place of the machine's network."""
     port = free_port()
-    with scratch(str(parent), f"cache-{port}") as directory:
-        work = machine.work / f"cache-{port}"
+    # A port can be free a second time.
+    name = f"cache-{next(NUMBERS)}"
+    with scratch(str(parent), name) as directory:
+        work = machine.work / name
         work.mkdir()
         program = kind.program(Location(machine, origin, port, work, directory)).after(machine.network.at_server)
         server = Server(program, port, work / "output.log", network=machine.network)

@@ -165,16 +165,26 @@ impl Account {
     /// Counts a read of `range` from the disk of the cache. Returns the number of its bytes, and of those that this
     /// reader's read-ahead had fetched; 0 if the kernel is sending the range: then [`Self::record_sent`] counts it.
     pub(crate) fn record_served(&self, range: &Range<u64>) -> (u64, u64) {
+        self.count_read(&mut self.reads(), range)
+    }
+
+    /// Counts reads of `ranges`, as [`Self::record_served`]. Returns the sums.
+    pub(crate) fn record_vector(&self, ranges: &[Range<u64>]) -> (u64, u64) {
         let mut reads = self.reads();
-        if reads.parts.iter().any(|part| part.start <= range.start && range.end <= part.end) {
-            return (0, 0);
-        }
-        self.count(&mut reads, range)
+        let counts = ranges.iter().map(|range| self.count_read(&mut reads, range));
+        counts.fold((0, 0), |(bytes, ahead), (more, more_ahead)| (bytes + more, ahead + more_ahead))
     }
 
     /// Counts bytes of a part that the kernel has sent, as [`Self::record_served`].
     pub(crate) fn record_sent(&self, range: &Range<u64>) -> (u64, u64) {
         self.count(&mut self.reads(), range)
+    }
+
+    fn count_read(&self, reads: &mut Reads, range: &Range<u64>) -> (u64, u64) {
+        match reads.parts.iter().any(|part| part.start <= range.start && range.end <= part.end) {
+            true => (0, 0),
+            false => self.count(reads, range),
+        }
     }
 
     fn count(&self, reads: &mut Reads, range: &Range<u64>) -> (u64, u64) {

@@ -99,6 +99,20 @@ impl Drop for ExtentLease {
     }
 }
 
+/// Keeps the bytes of several ranges in place.
+#[derive(Debug)]
+pub(crate) struct VectorLease {
+    entry: Arc<Entry>,
+    ranges: Arc<[Range<u64>]>,
+}
+
+impl Drop for VectorLease {
+    fn drop(&mut self) {
+        let mut state = self.entry.state();
+        self.ranges.iter().for_each(|range| state.extents.release(range));
+    }
+}
+
 /// A flight of an entry that ends in any case: an abandoned one fails.
 #[derive(Debug)]
 pub(crate) struct OpenFlight {
@@ -297,6 +311,26 @@ impl Entry {
     /// Returns whether all bytes of `range` within the file are present and verified.
     pub(crate) fn is_verified(&self, range: &Range<u64>) -> bool {
         self.state().extents.is_verified(&self.clipped(range), clock::now())
+    }
+
+    /// Returns whether all bytes of `ranges` within the file are present and verified.
+    pub(crate) fn are_verified(&self, ranges: &[Range<u64>]) -> bool {
+        let (state, now) = (self.state(), clock::now());
+        ranges.iter().all(|range| state.extents.is_verified(&self.clipped(range), now))
+    }
+
+    /// Keeps the bytes of `ranges` in place until the lease is dropped, if all of them are present and verified.
+    pub(crate) fn lease_verified(self: &Arc<Self>, ranges: &Arc<[Range<u64>]>) -> Option<VectorLease> {
+        {
+            let (mut state, now) = (self.state(), clock::now());
+            if !ranges.iter().all(|range| state.extents.is_verified(&self.clipped(range), now)) {
+                return None;
+            }
+            ranges.iter().for_each(|range| state.extents.lease(range));
+        }
+        let used_s = now_s();
+        ranges.iter().for_each(|range| self.slot.touch(range, used_s));
+        Some(VectorLease { entry: Arc::clone(self), ranges: Arc::clone(ranges) })
     }
 
     /// Returns the number of present bytes.
@@ -599,11 +633,11 @@ impl Entry {
     ///
     /// # Errors
     /// `Cancelled` if the process ends.
-    pub(crate) async fn read_all(&self, ranges: Vec<Range<u64>>) -> Result<Option<Bytes>> {
-        let data = Arc::clone(self.data()?);
+    pub(crate) async fn read_all(&self, ranges: &Arc<[Range<u64>]>) -> Result<Option<Bytes>> {
+        let (data, ranges) = (Arc::clone(self.data()?), Arc::clone(ranges));
         let job = move || {
             let mut buffer = Vec::with_capacity(ranges.iter().map(|range| (range.end - range.start) as usize).sum());
-            for range in ranges {
+            for range in &*ranges {
                 let length = (range.end - range.start) as usize;
                 let before = buffer.len();
                 buffer.resize(before + length, 0);

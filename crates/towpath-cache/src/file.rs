@@ -24,12 +24,13 @@ use crate::{
     accounts::Account,
     announced::Positions,
     breaker::is_unreachable,
-    entry::{Entry, ExtentLease},
+    entry::{Entry, ExtentLease, VectorLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
     origin::{Origin, RUN_BYTES, fetch},
     read_ahead::ReadAhead,
     source::Source,
+    version::Version,
 };
 
 /// How often a read fetches bytes that were damaged or evicted before it got them; then it reads from the origin.
@@ -42,7 +43,7 @@ const READ_NOW_BYTES: usize = 256 << 10;
 const VECTOR_GROUP_BYTES: usize = 2 << 20;
 
 /// A cached file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct CachedFile(Arc<OpenedFile>);
 
 #[derive(Debug)]
@@ -76,6 +77,38 @@ impl CachedFile {
     ) -> Self {
         let source = Arc::new(source);
         Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default() }))
+    }
+
+    /// Returns a handle of the same file for another reader.
+    pub(crate) fn reopened(&self, account: Account) -> Self {
+        let OpenedFile { origin, entry, source, metadata, .. } = &*self.0;
+        Self(Arc::new(OpenedFile {
+            origin: Arc::clone(origin),
+            entry: Arc::clone(entry),
+            source: Arc::clone(source),
+            metadata: metadata.clone(),
+            account,
+            read_ahead: Mutex::default(),
+        }))
+    }
+
+    /// Returns the version of the file.
+    pub(crate) fn version(&self) -> &Version {
+        &self.0.entry.version
+    }
+
+    /// Stores all of a file whose content the source has in memory, and closes the source. If the disk of the cache fails,
+    /// the source stays open.
+    ///
+    /// # Errors
+    /// Errors of the source.
+    pub(crate) async fn store_all(&self) -> Result<()> {
+        let whole = 0..self.0.metadata.size;
+        self.0.demand(std::slice::from_ref(&whole));
+        if self.0.await_flights(&whole, true).await? {
+            self.0.source.close();
+        }
+        Ok(())
     }
 }
 
@@ -255,7 +288,19 @@ impl OpenedFile {
         if wanted.iter().any(|range| range.end() > self.metadata.size) {
             return None;
         }
-        let ranges: Vec<_> = wanted.iter().map(|range| self.range(range.offset, range.length)).collect();
+        let ranges: Arc<[_]> = wanted.iter().map(|range| self.range(range.offset, range.length)).collect();
+        let _lease = match self.entry.lease_verified(&ranges) {
+            Some(lease) => lease,
+            None => self.locate_all(&ranges).await?,
+        };
+        let all = self.account.disk(self.entry.read_all(&ranges)).await.ok()??;
+        self.count(self.account.record_vector(&ranges));
+        let mut rest = all;
+        Some(wanted.iter().map(|range| Ok(rest.split_to(range.length))).collect())
+    }
+
+    /// Waits until the bytes of all `ranges` are on the disk of the cache and verified; `None` if one of them cannot be.
+    async fn locate_all(&self, ranges: &Arc<[Range<u64>]>) -> Option<VectorLease> {
         let mut leases = Vec::with_capacity(ranges.len());
         for (index, range) in ranges.iter().enumerate() {
             let next = || ranges.get(index + 1..).unwrap_or_default().to_vec();
@@ -263,13 +308,7 @@ impl OpenedFile {
             leases.push(lease);
         }
         // The first ones may have been verified long ago, if others had to be fetched.
-        if !ranges.iter().all(|range| self.entry.is_verified(range)) {
-            return None;
-        }
-        let all = self.account.disk(self.entry.read_all(ranges.clone())).await.ok()??;
-        ranges.iter().for_each(|range| self.count_served(range));
-        let mut rest = all;
-        Some(wanted.iter().map(|range| Ok(rest.split_to(range.length))).collect())
+        self.entry.lease_verified(ranges)
     }
 
     /// Reads one range of a vector.
@@ -356,8 +395,10 @@ impl ReadHandle for CachedFile {
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_> {
         let inside = ranges.iter().filter(|range| range.end() <= self.0.metadata.size);
         let wanted: Vec<_> = inside.map(|range| self.0.range(range.offset, range.length)).collect();
-        self.0.demand(&wanted);
-        self.0.request(&wanted);
+        if !self.0.entry.are_verified(&wanted) {
+            self.0.demand(&wanted);
+            self.0.request(&wanted);
+        }
         let groups = groups(&ranges);
         let ranges = Arc::new(ranges);
         let results = stream::iter(groups).then(move |group| {
@@ -374,7 +415,7 @@ impl ReadHandle for CachedFile {
     fn prepare(&self, ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
         let mut whole: Vec<_> = ranges.iter().map(|range| self.0.range(range.offset, range.length)).collect();
         whole.retain(|range| !range.is_empty());
-        if whole.iter().all(|range| self.0.entry.is_verified(range)) {
+        if self.0.entry.are_verified(&whole) {
             return None;
         }
         self.0.demand(&whole);
@@ -402,7 +443,7 @@ impl ReadHandle for CachedFile {
     }
 }
 
-fn past_the_end() -> Error {
+pub(crate) fn past_the_end() -> Error {
     Error::new(Fault::InvalidArgument, "the range passes the end of the file")
 }
 

@@ -80,6 +80,12 @@ impl Lookup {
         age_s.saturating_sub(lifetime_s) <= permitted.as_secs()
     }
 
+    /// Returns the metadata of the version that is known of an origin, with what it stated about it.
+    pub(crate) fn held(&self, origin: &str) -> Option<Metadata> {
+        let known = self.known.iter().find(|known| *known.version.origin == *origin)?;
+        Some(Metadata { freshness: Some(Arc::new(known.freshness.clone())), ..known.version.metadata() })
+    }
+
     /// Forbids stale versions: the client requires a certain one.
     pub(crate) fn without_stale(self) -> Self {
         Self { accepts_stale: false, ..self }
@@ -213,7 +219,8 @@ impl CacheStore {
         }
         let freshness = found.freshness.as_deref().cloned();
         let freshness = freshness.unwrap_or_else(|| Freshness::new("", lookup.requested_s));
-        let is_useful = lookup.is_useful(&freshness);
+        // The result of a query is requested on condition that it is another version.
+        let is_useful = lookup.is_useful(&freshness) || target.query().is_some();
         if has_several && !is_useful && lookup.known.iter().any(|known| Some(&known.version) == version) {
             return;
         }

@@ -164,7 +164,7 @@ mod tests {
     fn version() -> Version {
         Version {
             origin: "root://host:1094/".into(),
-            target: Target::parse(b"/data/\xff f.root\0type=1").unwrap(),
+            target: Target::parse(b"/data/\xff f.root\0?type=1").unwrap(),
             size: 1 << 40,
             mtime_ns: Some(-1),
             tag: VersionTag::new("tag"),
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_header_is_of_one_version_of_one_cache() {
         let header = codec().header(&version());
-        assert_eq!(header.len(), FIXED_BYTES + 17 + 14 + 7 + 3 + 4);
+        assert_eq!(header.len(), FIXED_BYTES + 17 + 14 + 8 + 3 + 4);
         assert_eq!(codec().check_header(&header), Some(header.len()));
         assert_eq!(decode_header(&header), Some(([7; 16], version(), header.len())));
         assert_eq!(IndexCodec::new([8; 16], version().name()).check_header(&header), None);

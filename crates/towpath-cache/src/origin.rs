@@ -17,12 +17,15 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towpath_proto::units::HumanDuration;
-use towpath_store::{ByteRange, Caller, Error, Fault, Metadata, OpenOptions, ReadHandle, Result, Store, StorePath};
+use towpath_store::{
+    ByteRange, Caller, Error, Fault, Freshness, Metadata, OpenOptions, ReadHandle, Result, Store, StorePath, sys::clock,
+};
 
 use crate::{
     breaker::Breaker,
     entry::{Entry, OpenFlight, WrittenFlight},
     flights::{Flight, Outcome},
+    results::{ResultFile, ResultMemory},
     source::{OpenFile, Source},
     store::OriginStatistics,
     target::Target,
@@ -42,6 +45,10 @@ pub(crate) const RUN_BYTES: u64 = 16 << 20;
 const MAX_RUNS: usize = 4;
 /// Bytes of a request for adjoining ranges that count as in flight: those in memory. Others wait in the connection.
 const RUN_MEMORY_BYTES: usize = 4 << 20;
+/// Memory for collected content of an origin in bytes: more is passed on without being stored.
+const RESULT_MEMORY_BYTES: usize = 256 << 20;
+/// The status of a response that says that a file is unchanged (RFC 9110 §15.4.5).
+const NOT_MODIFIED: u32 = 304;
 /// Maximum number of small arrived ranges that are written by one job.
 const WRITTEN_TOGETHER: usize = 64;
 
@@ -81,16 +88,22 @@ pub(crate) struct Origin {
     budget: Arc<Semaphore>,
     budget_units: u32,
     runs: Arc<Semaphore>,
+    results: ResultMemory,
     pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
 }
 
-/// A file that was opened at an origin.
+/// The outcome of an open at an origin.
 #[derive(Debug)]
-pub(crate) struct OriginFile {
-    pub(crate) handle: Arc<dyn ReadHandle>,
-    /// `None` if the file has no known length.
-    pub(crate) metadata: Option<Metadata>,
+pub(crate) enum OriginFile {
+    /// The file is open.
+    Open(Arc<dyn ReadHandle>, Metadata),
+    /// Its content is in memory.
+    Collected(Arc<dyn ReadHandle>, Metadata),
+    /// It can only be read once, as a stream.
+    Stream(Arc<dyn ReadHandle>),
+    /// It is still the version that the caller has ([`OpenOptions::held`]). It is not open.
+    Unchanged(Metadata),
 }
 
 /// Counters of an origin. Bytes are those of file contents.
@@ -148,6 +161,7 @@ impl Origin {
             budget,
             budget_units,
             runs: Arc::new(Semaphore::new(MAX_RUNS)),
+            results: ResultMemory::new(RESULT_MEMORY_BYTES),
             breaker: Breaker::default(),
             counters: OriginCounters::default(),
         }
@@ -209,7 +223,7 @@ impl Origin {
     }
 
     /// Opens a file, a target in the cache. The metadata come with it: a store may open lazily, and only they say whether
-    /// the origin can be reached. They are `None` if the file has no known length.
+    /// the origin can be reached. Content that can be read only once is collected in memory if possible.
     ///
     /// # Errors
     /// Errors of the origin.
@@ -219,14 +233,36 @@ impl Origin {
             return Err(error.in_store(&*self.name).at(target));
         }
         let options = OpenOptions { query: target.query().cloned(), ..options };
+        let held = options.held.clone();
         let handle = self.store.open(&self.identity(caller), &self.path(target)?, options).await?;
-        let metadata = match handle.metadata().await {
-            Ok(metadata) => Some(metadata),
-            // A file of unknown length is a stream.
-            Err(error) if error.fault() == Fault::Unsupported => None,
-            Err(error) => return Err(error),
+        if target.query().is_some()
+            && let Some(file) = self.collect(&*handle, held.as_ref()).await?
+        {
+            return Ok(file);
+        }
+        match handle.metadata().await {
+            Ok(metadata) => Ok(OriginFile::Open(handle, metadata)),
+            Err(error) if error.fault() == Fault::Unsupported => {
+                self.collect(&*handle, held.as_ref()).await?.ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Collects the content of a file that is a stream; `None` for other files.
+    async fn collect(&self, file: &dyn ReadHandle, held: Option<&Metadata>) -> Result<Option<OriginFile>> {
+        let stream = match (file.stream().await, held) {
+            (Err(error), Some(held)) if error.code() == Some(NOT_MODIFIED) => {
+                return Ok(Some(OriginFile::Unchanged(renewed(held, error.freshness()))));
+            }
+            (stream, _) => stream?,
         };
-        Ok(OriginFile { handle, metadata })
+        let Some(stream) = stream else { return Ok(None) };
+        let file = Arc::new(ResultFile::collect(stream, &self.results).await?);
+        Ok(Some(match file.described().cloned() {
+            Some(metadata) => OriginFile::Collected(file, metadata),
+            None => OriginFile::Stream(file),
+        }))
     }
 
     /// Waits for a permit for `bytes` in flight. A request larger than the budget takes all of it.
@@ -235,6 +271,17 @@ impl Origin {
         let permit = Arc::clone(&self.budget).acquire_many_owned(units).await;
         permit.expect("the semaphore is never closed")
     }
+}
+
+/// Returns the metadata of an unchanged file after a response that states `freshness`; without it, the earlier statement
+/// applies from now on (RFC 9111 §4.3.4).
+fn renewed(held: &Metadata, freshness: Option<&Freshness>) -> Metadata {
+    let earlier = || {
+        let mut earlier = held.freshness.as_deref()?.clone();
+        earlier.generated_s = clock::unix_s();
+        Some(earlier)
+    };
+    Metadata { freshness: freshness.cloned().or_else(earlier).map(Arc::new), ..held.clone() }
 }
 
 /// Starts fetching `flights` of `entry` from `source`. Returns immediately. The requests continue when their reader

@@ -169,11 +169,18 @@ impl Source {
         }
     }
 
+    /// Closes the file. The next request for data opens it again.
+    pub(crate) fn close(&self) {
+        self.state().file = None;
+    }
+
     async fn open(&self) -> Result<OpenFile> {
         let Opening { origins, caller, target, version, same_content, .. } = &self.opening;
         let opened = origins.call(|origin| origin.open(caller, target, OpenOptions::default()).boxed());
-        let (origin, OriginFile { handle, metadata }) = opened.await?;
-        if let Some(metadata) = metadata.filter(|metadata| same_content.is_of(version, &origin.name, metadata)) {
+        let (origin, opened) = opened.await?;
+        if let OriginFile::Open(handle, metadata) | OriginFile::Collected(handle, metadata) = opened
+            && same_content.is_of(version, &origin.name, &metadata)
+        {
             return Ok(OpenFile::new(origin, handle, &metadata));
         }
         // A rule that it is still the current one was wrong.

@@ -10,29 +10,23 @@ use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{
     CacheDirectives, Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing,
     Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Residency, Result, Reuse, Space, Store, StorePath,
-    WriteHandle, is_settled, sys::clock,
+    WriteHandle,
 };
 
 use crate::{
-    accounts::Account,
     breaker::is_unreachable,
     cache::Cache,
-    file::CachedFile,
-    freshness::not_cached,
+    joined_opens::JoinedOpens,
     missing::MissingPaths,
     names::KnownVersion,
-    origin::{Origin, OriginFile},
+    opens::Opened,
     origins::Origins,
     rules::{Recheck, Rules},
-    source::{OpenFile, Opening, Source},
     target::Target,
     version::{SameContent, Version},
     writes::{Write, Writes},
     written_file::WrittenFile,
 };
-
-/// Maximum size of a file that is cached in bytes: 256 TiB. A larger one is probably an error of the origin.
-const MAX_FILE_BYTES: u64 = 1 << 48;
 
 /// Counters of an origin since the start. Bytes are those of file contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,12 +77,14 @@ macro_rules! forward {
 
 /// The tree of an origin, or of several with the same tree, as seen through a cache. Reads of file contents go through
 /// the cache; everything else is passed to the origin, including writes. Writes go to the first origin only.
+#[derive(Clone)]
 pub struct CacheStore {
     pub(crate) cache: Cache,
     pub(crate) origins: Arc<Origins>,
-    pub(crate) rules: Rules,
-    pub(crate) missing: MissingPaths,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) missing: Arc<MissingPaths>,
     pub(crate) writes: Arc<Writes>,
+    pub(crate) opens: JoinedOpens<Opened>,
 }
 
 impl fmt::Debug for CacheStore {
@@ -99,8 +95,8 @@ impl fmt::Debug for CacheStore {
 
 impl CacheStore {
     pub(crate) fn new(cache: Cache, origins: Origins, rules: Rules) -> Self {
-        let (missing, writes) = Default::default();
-        Self { cache, origins: Arc::new(origins), rules, missing, writes }
+        let (missing, writes, opens) = Default::default();
+        Self { cache, origins: Arc::new(origins), rules: Arc::new(rules), missing, writes, opens }
     }
 
     /// Returns the names of the origins, each with the path there of a path of the cache.
@@ -133,20 +129,8 @@ impl CacheStore {
     }
 
     /// Returns when to query the origin for the version of a file.
-    fn recheck(&self, path: &StorePath) -> Recheck {
+    pub(crate) fn recheck(&self, path: &StorePath) -> Recheck {
         if self.asks_for_each_caller() { Recheck::Always } else { self.rules.of(path).recheck }
-    }
-
-    /// Returns the version to cache a file as, requested at `requested_ns`; `None` if its content must not be cached: an
-    /// empty file may have content nevertheless, and a file that changed just now may change again without another
-    /// version.
-    fn version(origin: &Origin, target: &Target, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
-        let is_cacheable = metadata.kind == FileKind::File
-            && (1..=MAX_FILE_BYTES).contains(&metadata.size)
-            && target.is_cacheable()
-            && !is_recent(metadata, requested_ns);
-        let version = Version::of(&origin.name, target, metadata);
-        version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
     }
 
     /// Returns the known versions of a target in the cache, if they are in memory for all origins.
@@ -207,26 +191,6 @@ impl CacheStore {
         }
     }
 
-    /// Opens the entry of a known version. The file at the origin is opened when absent bytes are read.
-    async fn cached_lazily(
-        &self,
-        caller: &Caller,
-        target: &Target,
-        known: &KnownVersion,
-        reuse: Reuse,
-        directives: CacheDirectives,
-    ) -> Option<Arc<dyn ReadHandle>> {
-        let opening = self.opening(caller, target, &known.version);
-        let opening = Opening { is_forbidden: directives.only_if_cached, ..opening };
-        self.cached(known.version.clone(), Source::new(opening, None), known.metadata(reuse)).await
-    }
-
-    /// Returns the target of an open. Without origins whose files have queries, a query selects nothing.
-    fn target(&self, path: &StorePath, options: &OpenOptions) -> Target {
-        let query = options.query.clone().filter(|_| self.capabilities().queries);
-        Target::new(path.clone(), query)
-    }
-
     /// Returns the metadata of a file with the share of it that is in the cache.
     fn with_residency(&self, version: &Version, metadata: Metadata) -> Metadata {
         let residency = Residency::of_cached(self.cache.present_bytes(version), metadata.size);
@@ -235,7 +199,7 @@ impl CacheStore {
 
     /// Returns the version of the entry for a file that an origin reported as `found`: of several origins, that with the
     /// most bytes in the cache and the same content.
-    async fn entry_version(&self, target: &Target, found: Version, recheck: Recheck) -> Version {
+    pub(crate) async fn entry_version(&self, target: &Target, found: Version, recheck: Recheck) -> Version {
         if self.origins.all().len() == 1 {
             return found;
         }
@@ -243,19 +207,6 @@ impl CacheStore {
         let known = self.known_versions(target).await.into_iter().map(|known| known.version.clone());
         let same = known.filter(|known| same_content.is_of(known, &found.origin, &found.metadata()));
         same.chain([found.clone()]).max_by_key(|version| self.cache.present_bytes(version)).unwrap_or(found)
-    }
-
-    /// Returns how to open the file of an entry for a caller.
-    fn opening(&self, caller: &Caller, target: &Target, version: &Version) -> Opening {
-        Opening {
-            cache: self.cache.clone(),
-            origins: Arc::clone(&self.origins),
-            caller: caller.clone(),
-            target: target.clone(),
-            version: version.clone(),
-            same_content: SameContent::under(self.recheck(target)),
-            is_forbidden: false,
-        }
     }
 
     /// Returns the digest of a file, computed by reading it through the cache.
@@ -282,21 +233,6 @@ impl CacheStore {
         hasher.finish().get(algorithm).ok_or_else(missing)
     }
 
-    /// Opens the entry of a version; `None` if the disk of the cache fails.
-    async fn cached(&self, version: Version, source: Source, metadata: Metadata) -> Option<Arc<dyn ReadHandle>> {
-        let origin = self.origins.all().iter().find(|origin| origin.name == version.origin)?;
-        match self.cache.entry(version).await {
-            Ok(entry) => {
-                let account = Account::open(self.cache.accounts(), &entry.version);
-                Some(Arc::new(CachedFile::new(Arc::clone(origin), entry, source, metadata, account)))
-            }
-            Err(error) => {
-                self.cache.disk().record_failure(&error);
-                None
-            }
-        }
-    }
-
     /// Lists a directory at the first origin that responds.
     async fn list_first(origins: Arc<Origins>, caller: Caller, path: StorePath, options: ListOptions) -> Listing {
         let (caller, path, options) = (&caller, &path, &options);
@@ -312,13 +248,6 @@ impl CacheStore {
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
-}
-
-/// Returns whether a later change of the content could leave the version as it is: nginx, for one, makes the entity tags
-/// that it calls strong of the size and the second of the modification.
-fn is_recent(metadata: &Metadata, requested_ns: i64) -> bool {
-    let is_of_seconds = |mtime_ns: &i64| mtime_ns % 1_000_000_000 == 0;
-    metadata.mtime_ns.filter(is_of_seconds).is_some_and(|mtime_ns| !is_settled(mtime_ns, requested_ns))
 }
 
 #[async_trait]
@@ -360,42 +289,7 @@ impl Store for CacheStore {
     }
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
-        let target = &self.target(path, &options);
-        let lookup = self.look_up(target, options.cache).await?;
-        if options.version.is_none()
-            && let Some(known) = lookup.usable()
-            && let Some(file) = self.cached_lazily(caller, target, known, Reuse::Cache, options.cache).await
-        {
-            return Ok(file);
-        }
-        if options.cache.only_if_cached {
-            return Err(not_cached().at(path));
-        }
-        let requested_ns = clock::unix_ns();
-        let lookup = if options.version.is_some() { lookup.without_stale() } else { lookup };
-        // Ranges are stored, so each is verified when it arrives.
-        let options = OpenOptions { verifies_digests: false, ..options };
-        let opened = self.call_or_stale(&lookup, |origin| origin.open(caller, target, options.clone()).boxed());
-        let (origin, OriginFile { handle, metadata }) = match opened.await {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(stale)) => {
-                let file = self.cached_lazily(caller, target, &stale, Reuse::Error, lookup.directives()).await;
-                return file.ok_or_else(|| Error::new(Fault::Unavailable, "the origin and the disk failed").at(path));
-            }
-            Err(error) => {
-                self.remember_missing(&lookup, target, &error).await;
-                return Err(error);
-            }
-        };
-        let Some(metadata) = metadata.map(|metadata| lookup.date_back(metadata)) else { return Ok(handle) };
-        let found = Self::version(origin, &origin.target(target)?, &metadata, requested_ns);
-        let found = found.filter(|_| lookup.may_store(&metadata));
-        self.remember(&lookup, target, found.as_ref(), &metadata).await;
-        let Some(found) = found else { return Ok(handle) };
-        let version = self.entry_version(target, found, self.recheck(path)).await;
-        let file = OpenFile::new(origin, Arc::clone(&handle), &metadata);
-        let source = Source::new(self.opening(caller, target, &version), Some(file));
-        Ok(self.cached(version, source, metadata).await.unwrap_or(handle))
+        self.open_target(caller, &self.target(path, &options), options).await
     }
 
     async fn create(&self, caller: &Caller, path: &StorePath, options: CreateOptions) -> Result<Arc<dyn WriteHandle>> {

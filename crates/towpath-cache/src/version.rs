@@ -8,7 +8,7 @@ use std::{
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{FileKind, Metadata, VersionTag};
 
-use crate::{index::EntryName, rules::Recheck, target::Target};
+use crate::{index::EntryName, results::is_of_content, rules::Recheck, target::Target};
 
 /// One version of a file. Every field is part of the name of its entry: a changed file is another entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +76,10 @@ impl SameContent {
     /// Returns whether the file with `metadata` at `origin` has the content of `version`.
     pub(crate) fn is_of(self, version: &Version, origin: &str, metadata: &Metadata) -> bool {
         let seconds = |mtime_ns: Option<i64>| mtime_ns.map(|mtime_ns| mtime_ns.div_euclid(1_000_000_000));
+        // Two executions of a query may have the same size and time.
+        if is_of_content(version.tag.as_ref()) || is_of_content(metadata.version.as_ref()) {
+            return (version.size, &version.tag) == (metadata.size, &metadata.version);
+        }
         let is_same_time = || version.mtime_ns.is_some() && seconds(version.mtime_ns) == seconds(metadata.mtime_ns);
         match *version.origin == *origin {
             true => {
@@ -133,7 +137,7 @@ mod tests {
             ("http://host", b"/ns/data%2Etxt", metadata.clone()),
             ("http://host", b"/ns/data.txt;v=1", metadata.clone()),
             ("http://host", b"/ns/data.txt?v=1", metadata.clone()),
-            ("http://host", b"/ns/data.txt\0v=1", metadata.clone()),
+            ("http://host", b"/ns/data.txt\0?v=1", metadata.clone()),
             ("http://host", "/ns/d\u{e4}ta".as_bytes(), metadata.clone()),
             ("http://host", "/ns/da\u{308}ta".as_bytes(), metadata.clone()),
             ("http://host", b"/ns/data.txt", Metadata { size: 10, ..metadata.clone() }),

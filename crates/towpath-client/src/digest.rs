@@ -2,7 +2,7 @@
 
 use futures::{StreamExt as _, TryStreamExt as _, stream, try_join};
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
-use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, ReadHandle, Result};
+use towpath_store::{Blame, ContentStream, Error, Expectation, Fault, Metadata, ReadHandle, Result};
 
 /// Length of a read, and number of reads in flight or waiting for earlier ones: 8 MiB of memory per file.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -64,7 +64,7 @@ async fn of_stream(
         let message = "the server ends the response by closing the connection, so the data may be truncated: cannot compute a digest";
         return Err(Error::new(Fault::Unsupported, message).blamed_on(Blame::Storage));
     }
-    let ContentStream { mut pieces, digests, .. } = stream;
+    let ContentStream { mut pieces, metadata: Metadata { digests, .. }, .. } = stream;
     let mut hasher = Hasher::new(digests.algorithms().iter().chain([algorithm]).collect());
     while let Some(piece) = pieces.try_next().await? {
         hasher.update(&piece);

@@ -7,7 +7,9 @@ use futures::{TryStreamExt as _, stream};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::StreamReader;
 use towpath_proto::checksum::{Agreement, Algorithm, Digest, Digests, Hasher};
-use towpath_store::{Blame, ContentStream, CreateOptions, Error, Expectation, Fault, Result, WriteHandle, sys::clock};
+use towpath_store::{
+    Blame, ContentStream, CreateOptions, Error, Expectation, Fault, Metadata, Result, WriteHandle, sys::clock,
+};
 
 use crate::{
     DigestOrigin, FileProgress, Job, StoreLocation,
@@ -39,7 +41,7 @@ pub(crate) async fn copy(
     let start = clock::now();
     let opening = context.stages.enter(Stage::Open, FILE_BYTES);
     let has_proven_end = content.has_proven_end();
-    let ContentStream { pieces, digests: mut promised, .. } = content;
+    let ContentStream { pieces, metadata: Metadata { digests: mut promised, .. }, .. } = content;
     // The destination computes them as pieces arrive, so that it need not read the file for them.
     let wanted = [COMPUTED].into_iter().chain(context.options.checksum);
     let digests = wanted.chain(promised.algorithms().iter()).collect();

@@ -133,7 +133,8 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     fn read_vector(&self, ranges: Vec<ByteRange>) -> VectorReads<'_>;
 
     /// Returns the content of a file of unknown length from start to end; [`Self::metadata`] and all reads of such a
-    /// file fail with `Unsupported`. `None` for any other file.
+    /// file fail with `Unsupported`. `None` for any other file, except that the result of a query
+    /// ([`OpenOptions::query`]) is always returned if the storage sends it whole.
     async fn stream(&self) -> Result<Option<ContentStream>>;
 
     /// Announces reads of `ranges`, which may overlap, be in any order, and pass the end of the file, so that a store
@@ -249,12 +250,13 @@ pub type Listing = BoxStream<'static, Result<Vec<Entry>>>;
 /// Results of a vector read: the index of the requested range, and its bytes.
 pub type VectorReads<'a> = BoxStream<'a, (usize, Result<Bytes>)>;
 
-/// The content of a file of unknown length, which can be read once.
+/// The content of a file of unknown length, or of the result of a query, which can be read once.
 pub struct ContentStream {
     /// Non-empty pieces in order. Fails if the connection is lost.
     pub pieces: BoxStream<'static, Result<Bytes>>,
-    /// Digests of the whole file that the storage announced at the start.
-    pub digests: Digests,
+    /// What the storage announced at the start: digests of the whole file, time, version, freshness. The size is 0 if it
+    /// is unknown.
+    pub metadata: Metadata,
     /// Whether the storage marks the end. If it does not, and there is no digest, a lost connection may have truncated
     /// the content undetectably.
     pub is_framed: bool,
@@ -274,14 +276,17 @@ impl ContentStream {
 
     /// Returns whether truncation is detectable: the storage marks the end, or there is a digest.
     pub fn has_proven_end(&self) -> bool {
-        self.is_framed || !self.digests.is_empty()
+        self.is_framed || !self.metadata.digests.is_empty()
     }
 }
 
 impl fmt::Debug for ContentStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { digests, is_framed, .. } = self;
-        f.debug_struct("ContentStream").field("digests", digests).field("is_framed", is_framed).finish_non_exhaustive()
+        let Self { metadata, is_framed, .. } = self;
+        f.debug_struct("ContentStream")
+            .field("metadata", metadata)
+            .field("is_framed", is_framed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -321,8 +326,13 @@ pub struct OpenOptions {
     pub known: Option<Metadata>,
     /// Directives of the client to a cache. Ignored by stores without one.
     pub cache: CacheDirectives,
-    /// The query of the client's URL, without tokens. Ignored by stores without [`Capabilities::queries`].
+    /// What selects the content together with the path, as the client encoded it in its URL, without tokens: `?` and a
+    /// query; or `/` and a last name of more than [`crate::MAX_NAME_BYTES`], perhaps with a query. Ignored by stores
+    /// without [`Capabilities::queries`].
     pub query: Option<Arc<str>>,
+    /// Metadata of a version that the caller has. [`ReadHandle::stream`] of that version fails with 304 as its
+    /// [`Error::code`], if the store can tell (RFC 9110 §13.1.2, §13.1.3). Other methods ignore it.
+    pub held: Option<Metadata>,
 }
 
 impl OpenOptions {

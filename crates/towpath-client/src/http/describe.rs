@@ -15,7 +15,7 @@ use towpath_proto::{
 };
 use towpath_store::{DirectoryId, FileKind, Metadata, VersionTag, sys::clock};
 
-use super::freshness;
+use super::{freshness, request::Request};
 
 /// Prefix of version tags that are not a server's entity tag: no request can be made conditional on them. Unlike in an
 /// entity tag, the format of the rest is known.
@@ -87,6 +87,17 @@ impl Version {
             Some(is_same) if is_same || are_strong => Some(is_same),
             tags => self.dated.as_ref().zip(other.dated.as_ref()).map(|(ours, theirs)| ours == theirs).or(tags),
         }
+    }
+}
+
+/// Adds the condition that the file is another version than the one with the metadata `held`: by its entity tag, or
+/// without one by its time.
+pub(super) fn unless(request: Request, held: &Metadata) -> Request {
+    let condition = held.version.as_ref().and_then(|tag| Version::of_tag(tag).condition);
+    match (condition, held.mtime_ns) {
+        (Some(Condition::Match(tag)), _) => request.with(header::IF_NONE_MATCH, tag),
+        (_, Some(_)) => request.with(header::IF_MODIFIED_SINCE, date::format(held.mtime_s())),
+        (_, None) => request,
     }
 }
 

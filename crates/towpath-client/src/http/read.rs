@@ -58,6 +58,8 @@ pub(super) struct RemoteFile {
     target: Target,
     /// If set, reads of any other version fail.
     wanted: Option<VersionTag>,
+    /// If set, streams of this version fail with 304.
+    held: Option<Metadata>,
     /// Locked by the call that sends the first request. Its error, if the site did not respond.
     first: tokio::sync::Mutex<Option<Error>>,
     pinned: OnceLock<PinnedMetadata>,
@@ -92,12 +94,18 @@ impl RemoteFile {
             path,
             target,
             wanted,
+            held: None,
             first: tokio::sync::Mutex::default(),
             pinned: OnceLock::new(),
             answered: OnceLock::new(),
             completed: OnceLock::new(),
             redirected_to: Mutex::default(),
         }
+    }
+
+    /// Adds the metadata of a version that the caller has.
+    pub(super) fn unless(self, held: Option<Metadata>) -> Self {
+        Self { held, ..self }
     }
 
     /// Pins metadata that the caller received from this site a moment ago, so that they are not requested again. Those
@@ -268,22 +276,36 @@ impl RemoteFile {
         if (found.size, found.mtime_ns) == (seen.size, seen.mtime_ns) { Ok(()) } else { Err(changed()) }
     }
 
-    /// Streams the whole file, if the server does not send its length, or the result of a query.
+    /// Streams the whole file, if the server does not send its length, or the result of a query, if the server sends it
+    /// whole. One request also for a query whose result is a file with ranges, of which it gets a single byte.
     async fn begin_stream(&self) -> Result<Option<ContentStream>> {
         let mut request = Request::new(&self.site, Method::GET);
         (request.of_file, request.prompt) = (true, false);
-        let answer = self.site.send_request(&self.caller, &mut self.site.retry_state(&self.target), &request).await?;
-        if answer.status != StatusCode::OK {
-            return Err(self.refused(answer).await);
+        let may_be_ranged = self.target.is_query && self.pinned.get().is_none();
+        if may_be_ranged {
+            request = request.with(header::RANGE, "bytes=0-0");
         }
-        let has_length = answer.remaining_bytes().is_some();
-        if has_length && !self.target.is_query || stat::coding_of(&answer).is_some() {
+        if let Some(held) = &self.held {
+            request = describe::unless(request, held);
+        }
+        let answer = self.site.send_request(&self.caller, &mut self.site.retry_state(&self.target), &request).await?;
+        match answer.status {
+            StatusCode::OK => {}
+            StatusCode::PARTIAL_CONTENT if may_be_ranged => return self.settle_first_byte(answer).await.map(|()| None),
+            StatusCode::RANGE_NOT_SATISFIABLE if may_be_ranged => return Ok(None),
+            _ => return Err(self.refused(answer).await),
+        }
+        let size = answer.remaining_bytes();
+        if size.is_some() && !self.target.is_query || stat::coding_of(&answer).is_some() {
             return Ok(None);
+        }
+        let (metadata, version) = describe::of_headers(&answer.headers, size.unwrap_or(0));
+        if size.is_some() {
+            self.settle(metadata.clone(), version)?;
         }
         // In HTTP/1.1 the last chunk proves that the body is complete; a closed connection does not (RFC 9112 §8).
         // Responses with another transfer coding are rejected before.
-        let is_framed = has_length || answer.headers.contains_key(header::TRANSFER_ENCODING);
-        let digests = describe::digests(&answer.headers);
+        let is_framed = size.is_some() || answer.headers.contains_key(header::TRANSFER_ENCODING);
         let path = self.path.clone();
         let pieces = stream::try_unfold(answer, move |mut answer| {
             let path = path.clone();
@@ -292,7 +314,16 @@ impl RemoteFile {
                 Ok(piece.map(|piece| (piece, answer)))
             }
         });
-        Ok(Some(ContentStream { pieces: pieces.boxed(), digests, is_framed }))
+        Ok(Some(ContentStream { pieces: pieces.boxed(), metadata, is_framed }))
+    }
+
+    /// Pins the metadata in the response to a request for the first byte. If they lack the size, nothing is pinned.
+    async fn settle_first_byte(&self, answer: HttpResponse) -> Result<()> {
+        if let Some(size) = answer.field(header::CONTENT_RANGE).and_then(range::complete_length) {
+            self.settle_answer(&answer, size, true)?;
+        }
+        answer.discard().await;
+        Ok(())
     }
 
     /// Returns the error for a response that has no data and cannot be retried.

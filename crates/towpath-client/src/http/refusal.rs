@@ -67,7 +67,8 @@ pub(super) async fn of(answer: HttpResponse, method: &Method, credentials: &Cred
         message = format!("{message} (from the server, or from {proxy})");
     }
     // Responses to other methods are not to be used again (RFC 9110 §9.2.3).
-    let may_be_cached = fault == Fault::NotFound && matches!(*method, Method::GET | Method::HEAD);
+    let is_lasting = fault == Fault::NotFound || status == StatusCode::NOT_MODIFIED;
+    let may_be_cached = is_lasting && matches!(*method, Method::GET | Method::HEAD);
     let freshness = freshness::of_headers(&headers, clock::unix_s()).filter(|_| may_be_cached);
     let error = Error::new(fault, message).in_store(root).with_code(status.as_u16().into()).with_freshness(freshness);
     if fault == Fault::Internal { error.blamed_on(Blame::Storage) } else { error }

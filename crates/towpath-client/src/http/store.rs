@@ -118,7 +118,8 @@ impl Store for HttpStore {
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         let (site, target) = (Arc::clone(&self.site), self.target(path).with_query(options.query.as_deref()));
-        let mut file = RemoteFile::new(site, caller.clone(), path.clone(), target, options.version);
+        let file = RemoteFile::new(site, caller.clone(), path.clone(), target, options.version);
+        let mut file = file.unless(options.held);
         if let Some(known) = options.known {
             file.pin_known(known).map_err(|error| error.at(path))?;
         }

@@ -39,14 +39,22 @@ impl Target {
         Self { endpoint, path_and_query, is_query: false }
     }
 
-    /// Adds a query that selects the content.
-    pub(super) fn with_query(mut self, query: Option<&str>) -> Self {
-        if let Some(query) = query {
-            self.path_and_query.push(if self.path_and_query.contains('?') { '&' } else { '?' });
-            self.path_and_query.push_str(query);
-            self.is_query = true;
+    /// Adds what selects the content: a query, or a last name that is too long for a path
+    /// ([`towpath_store::OpenOptions::query`]).
+    pub(super) fn with_query(self, content: Option<&str>) -> Self {
+        let Some(content) = content else { return self };
+        let parts = |text: &str| match text.split_once('?') {
+            Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
+            None => (text.to_owned(), None),
+        };
+        let ((path, own), (name, query)) = (parts(&self.path_and_query), parts(content));
+        let directory = if name.is_empty() { &path } else { path.trim_end_matches('/') };
+        let mut path_and_query = format!("{directory}{name}");
+        for (separator, query) in ['?', '&'].into_iter().zip([own, query].into_iter().flatten()) {
+            path_and_query.push(separator);
+            path_and_query.push_str(&query);
         }
-        self
+        Self { path_and_query, is_query: true, ..self }
     }
 
     /// Returns the target of a `Location` field, relative to this one (RFC 3986 §5.2). Bytes that no URL can have are

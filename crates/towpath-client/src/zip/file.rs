@@ -144,8 +144,7 @@ impl ReadHandle for DeflatedFile {
         let pieces = stream::try_unfold(inflating, |mut inflating| async move {
             Ok(inflating.piece().await?.map(|piece| (piece, inflating)))
         });
-        let digests = self.metadata.digests.clone();
-        Ok(Some(ContentStream { pieces: pieces.boxed(), digests, is_framed: true }))
+        Ok(Some(ContentStream { pieces: pieces.boxed(), metadata: self.metadata.clone(), is_framed: true }))
     }
 
     fn prepare(&self, _ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {

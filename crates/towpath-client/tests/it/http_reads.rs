@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::{Method, header};
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_proto::checksum::{Algorithm, Hasher};
@@ -512,7 +512,7 @@ async fn a_query_selects_the_content() {
         _ => reply(405),
     });
     let store = server.store();
-    let options = OpenOptions { query: Some("a=1&b=%2F".into()), ..OpenOptions::default() };
+    let options = OpenOptions { query: Some("?a=1&b=%2F".into()), ..OpenOptions::default() };
     let file = store.open(&Caller::local(), &path("/file"), options).await.unwrap();
     assert_eq!(file.metadata().await.unwrap().size, 15);
     assert_eq!(file.read(0, 100).await.unwrap(), "/file?a=1&b=%2F");
@@ -527,7 +527,7 @@ async fn the_result_of_a_query_without_a_version_is_read_with_one_request() {
         Method::HEAD => reply(200).body("000".repeat(1000)),
         _ => reply(405),
     });
-    let options = OpenOptions { query: Some("a=1".into()), ..OpenOptions::default() };
+    let options = OpenOptions { query: Some("?a=1".into()), ..OpenOptions::default() };
     let file = server.store().open(&Caller::local(), &path("/file"), options).await.unwrap();
     assert_eq!(error(file.metadata().await).fault(), Fault::Unsupported);
     let stream = file.stream().await.unwrap().unwrap();
@@ -535,4 +535,56 @@ async fn the_result_of_a_query_without_a_version_is_read_with_one_request() {
     let pieces: Vec<_> = stream.pieces.map(Result::unwrap).collect().await;
     let last = server.asked().len() - 1;
     assert_eq!(pieces.concat(), format!("{last:03}").repeat(1000).into_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_a_query_is_one_request_whatever_the_server_sends() {
+    for is_ranged in [true, false] {
+        let server = Web::start(move |asked, _| match is_ranged {
+            true => serve_file(asked, &asked.target.clone().into(), "\"v1\""),
+            false => reply(200).body(asked.target.clone()).chunked(),
+        });
+        let options = OpenOptions { query: Some("?a=1".into()), ..OpenOptions::default() };
+        let file = server.store().open(&Caller::local(), &path("/file"), options).await.unwrap();
+        match file.stream().await.unwrap() {
+            Some(stream) => {
+                assert!(!is_ranged);
+                assert_eq!(stream.pieces.try_collect::<Vec<_>>().await.unwrap().concat(), b"/file?a=1");
+            }
+            None => assert_eq!((is_ranged, file.metadata().await.unwrap().size), (true, 9)),
+        }
+        assert_eq!(server.methods(), ["GET"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_too_long_comes_behind_its_directory() {
+    let server = Web::start(|asked, _| serve_file(asked, &asked.target.clone().into(), "\"v1\""));
+    for directory in ["/", "/d"] {
+        let name = format!("/{}%2f?x=1", "n".repeat(300));
+        let options = OpenOptions { query: Some(name.as_str().into()), ..OpenOptions::default() };
+        let file = server.store().open(&Caller::local(), &path(directory), options).await.unwrap();
+        let expected = format!("{}{name}", directory.trim_end_matches('/'));
+        assert_eq!(file.read(0, 1000).await.unwrap(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_the_version_that_the_caller_has_fails_with_304() {
+    for (tag, mtime_ns, field, value) in [
+        (VersionTag::new("v1"), Some(100_000_000_000), "if-none-match", "\"v1\""),
+        (VersionTag::new("~own"), Some(100_000_000_000), "if-modified-since", "Thu, 01 Jan 1970 00:01:40 GMT"),
+        (None, Some(100_000_000_000), "if-modified-since", "Thu, 01 Jan 1970 00:01:40 GMT"),
+    ] {
+        let server = Web::start(move |asked, _| match asked.field(field) == value {
+            true => reply(304).with("cache-control", "max-age=7"),
+            false => reply(200).body("x").chunked(),
+        });
+        let held = Metadata { version: tag, mtime_ns, ..Metadata::new(FileKind::File, 1) };
+        let options = OpenOptions { query: Some("?a=1".into()), held: Some(held), ..OpenOptions::default() };
+        let file = server.store().open(&Caller::local(), &path("/file"), options).await.unwrap();
+        let unchanged = error(file.stream().await);
+        assert_eq!(unchanged.code(), Some(304));
+        assert_eq!(unchanged.freshness().map(|freshness| freshness.control().max_age_s), Some(Some(7)));
+    }
 }

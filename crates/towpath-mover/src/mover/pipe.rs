@@ -156,7 +156,7 @@ impl Mover {
     ) -> Result<CopiedFile, E> {
         let start = clock::now();
         let has_proven_end = stream.has_proven_end();
-        let ContentStream { mut pieces, digests: promised, .. } = stream;
+        let ContentStream { mut pieces, metadata: Metadata { digests: promised, .. }, .. } = stream;
         let part = self.context.progress.find(None);
         let mut passed = Hasher::new(promised.algorithms());
         while let Some(piece) = pieces.try_next().await? {

@@ -71,10 +71,15 @@ impl Exchange {
         target::without_token(self.uri.query()?)
     }
 
-    /// Returns the query that selects the content together with the path; `None` for a directory, or if the files of the
-    /// store have no queries.
+    /// Returns what selects the content together with the path ([`towpath_store::OpenOptions::query`]); `None` for a
+    /// directory, or if the files of the store have no queries.
     pub(super) fn content_query(&self) -> Option<String> {
-        self.query().filter(|_| !self.target.slash && self.store().capabilities().queries)
+        let query = self.query().map(|query| format!("?{query}"));
+        let content = match (&self.target.long_name, query) {
+            (Some(name), query) => Some(format!("{name}{}", query.unwrap_or_default())),
+            (None, query) => query,
+        };
+        content.filter(|_| !self.target.slash && self.store().capabilities().queries)
     }
 
     /// Checks that the caller has the right to `activity` on the target.

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use towpath_proto::tcp::{TCP_INFO_FIELD, TcpInfo};
-use towpath_store::sys::{net, processor};
+use towpath_store::{
+    PathError,
+    sys::{net, processor},
+};
 
 use super::{
     additional_routes, application,
@@ -144,6 +147,9 @@ async fn begin(
     parts: &http::request::Parts,
 ) -> Result<(Target, crate::access::Identity), Refusal> {
     let target = Target::of(&parts.uri)?;
+    if target.long_name.is_some() && !service.store.capabilities().queries {
+        return Err(Refusal::new(StatusCode::URI_TOO_LONG, PathError::TooLong.to_string()));
+    }
     let identity = identity::identify(service, connection, parts, &target).await?;
     Ok((target, identity))
 }

@@ -1,6 +1,6 @@
 //! Converts between store paths and URLs. Names are bytes and survive the round trip.
 
-use http::Uri;
+use http::{StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode};
 use towpath_proto::url::without_keys;
 use towpath_store::{Secret, StorePath};
@@ -21,6 +21,8 @@ pub(super) struct Target {
     pub(super) path: StorePath,
     /// Whether it has a trailing slash, like a directory.
     pub(super) slash: bool,
+    /// The last name with its slash, as the client encoded it, if it is too long for a path; `path` is its directory then.
+    pub(super) long_name: Option<String>,
     /// The token in `?authz=`, if any: `Bearer%20...`, as XRootD clients send it, or the bare token.
     pub(super) token: Option<Secret>,
 }
@@ -30,7 +32,18 @@ impl Target {
     pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
         // `OPTIONS *` refers to the server as a whole.
         let text = if uri.path() == "*" { "/" } else { uri.path() };
-        Ok(Self { path: decode(text)?, slash: text.ends_with('/'), token: uri.query().and_then(token_in) })
+        let (slash, token) = (text.ends_with('/'), uri.query().and_then(token_in));
+        let refusal = match decode(text) {
+            Ok(path) => return Ok(Self { path, slash, long_name: None, token }),
+            Err(refusal) => refusal,
+        };
+        let (directory, long_name) = text.split_at(text.rfind('/').unwrap_or(0));
+        match decode(if directory.is_empty() { "/" } else { directory }) {
+            Ok(path) if refusal.status() == StatusCode::URI_TOO_LONG && !slash => {
+                Ok(Self { path, slash, long_name: Some(long_name.to_owned()), token })
+            }
+            _ => Err(refusal),
+        }
     }
 }
 
@@ -38,7 +51,7 @@ impl Target {
 pub(super) fn decode(text: &str) -> Result<StorePath, Refusal> {
     let bytes: Vec<u8> = percent_decode(text.as_bytes()).collect();
     StorePath::parse(&bytes).map_err(|error| match error {
-        towpath_store::PathError::TooLong => Refusal::new(http::StatusCode::URI_TOO_LONG, error.to_string()),
+        towpath_store::PathError::TooLong => Refusal::new(StatusCode::URI_TOO_LONG, error.to_string()),
         _ => Refusal::bad_request(error.to_string()),
     })
 }
@@ -95,6 +108,19 @@ mod tests {
         let path = StorePath::root().join(&name).unwrap();
         assert_eq!(target(&encode(&path, false)).unwrap().path, path);
         assert_eq!(encode(&path.join(b"a b").unwrap(), true).rsplit('/').nth(1), Some("a%20b"));
+    }
+
+    #[test]
+    fn a_last_name_that_is_too_long_is_kept_apart() {
+        let long = "a%20".repeat(256);
+        for (directory, path) in [("", "/"), ("/d", "/d"), ("/d/", "/d")] {
+            let found = target(&format!("{directory}/{long}?x=1")).unwrap();
+            assert_eq!((found.path.to_string(), found.long_name), (path.to_owned(), Some(format!("/{long}"))));
+        }
+        for uri in [format!("/{long}/"), format!("/{long}/f"), format!("/../{long}"), format!("/{long}%00")] {
+            assert!(target(&uri).is_err(), "{uri}");
+        }
+        assert_eq!(target("/d/f").unwrap().long_name, None);
     }
 
     #[test]

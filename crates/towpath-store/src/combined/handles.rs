@@ -68,10 +68,9 @@ impl ReadHandle for CombinedReadHandle {
     async fn stream(&self) -> Result<Option<ContentStream>> {
         let stream = self.located(self.handle.stream().await)?;
         let prefix = self.prefix.clone();
-        Ok(stream.map(|ContentStream { pieces, digests, is_framed }| ContentStream {
-            pieces: pieces.map(move |piece| piece.map_err(|error| locate(&prefix, error))).boxed(),
-            digests,
-            is_framed,
+        Ok(stream.map(|stream| ContentStream {
+            pieces: stream.pieces.map(move |piece| piece.map_err(|error| locate(&prefix, error))).boxed(),
+            ..stream
         }))
     }
 

@@ -1,0 +1,225 @@
+//! Opens of files through the cache.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use towpath_store::{
+    CacheDirectives, Caller, Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, Result, Reuse, Store as _,
+    StorePath, is_settled, sys::clock,
+};
+
+use crate::{
+    accounts::Account,
+    file::CachedFile,
+    freshness::{Lookup, not_cached},
+    missing::target_key,
+    names::KnownVersion,
+    origin::{Origin, OriginFile},
+    results::is_of_content,
+    source::{OpenFile, Opening, Source},
+    store::CacheStore,
+    target::Target,
+    version::{SameContent, Version},
+};
+
+/// Maximum size of a file that is cached in bytes: 256 TiB. A larger one is probably an error of the origin.
+const MAX_FILE_BYTES: u64 = 1 << 48;
+
+/// An open file.
+#[derive(Debug, Clone)]
+pub(crate) enum Opened {
+    /// An entry of the cache.
+    Cached(CachedFile),
+    /// Not stored.
+    Other(Arc<dyn ReadHandle>),
+}
+
+impl Opened {
+    fn into_handle(self) -> Arc<dyn ReadHandle> {
+        match self {
+            Self::Cached(file) => Arc::new(file),
+            Self::Other(handle) => handle,
+        }
+    }
+}
+
+impl CacheStore {
+    /// Opens a target in the cache. Opens of one query at the same time are one request to the origin.
+    ///
+    /// # Errors
+    /// Errors of the origin; `TimedOut` if the directives of the client forbid a request to it.
+    pub(crate) async fn open_target(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        options: OpenOptions,
+    ) -> Result<Arc<dyn ReadHandle>> {
+        let lookup = self.look_up(target, options.cache).await?;
+        if options.version.is_none()
+            && let Some(known) = lookup.usable()
+            && let Some(file) = self.cached_lazily(caller, target, known, Reuse::Cache, options.cache).await
+        {
+            return Ok(Arc::new(file));
+        }
+        if options.cache.only_if_cached {
+            return Err(not_cached().at(target));
+        }
+        // A client that demands a version, or that it is checked, gets a request of its own.
+        let is_special = options.version.is_some() || options.cache != CacheDirectives::default();
+        if target.query().is_none() || is_special || self.asks_for_each_caller() {
+            return self.open_at_origin(caller, target, lookup, options).await.map(Opened::into_handle);
+        }
+        let open = {
+            let (store, caller, target, options) = (self.clone(), caller.clone(), target.clone(), options.clone());
+            async move { store.open_at_origin(&caller, &target, lookup, options).await }
+        };
+        match self.opens.join(target_key(target), open).await {
+            (Err(error), _) => Err(error),
+            (Ok(opened), true) => Ok(opened.into_handle()),
+            (Ok(Opened::Cached(file)), false) => {
+                let account = Account::open(self.cache.accounts(), file.version());
+                Ok(Arc::new(file.reopened(account)))
+            }
+            (Ok(Opened::Other(_)), false) => {
+                let lookup = self.look_up(target, options.cache).await?;
+                self.open_at_origin(caller, target, lookup, options).await.map(Opened::into_handle)
+            }
+        }
+    }
+
+    async fn open_at_origin(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        lookup: Lookup,
+        options: OpenOptions,
+    ) -> Result<Opened> {
+        let requested_ns = clock::unix_ns();
+        let lookup = if options.version.is_some() { lookup.without_stale() } else { lookup };
+        // Ranges are stored, so each is verified when it arrives.
+        let options = OpenOptions { verifies_digests: false, ..options };
+        let opened = self.call_or_stale(&lookup, |origin| {
+            let options = OpenOptions { held: lookup.held(&origin.name), ..options.clone() };
+            origin.open(caller, target, options).boxed()
+        });
+        let (origin, opened) = match opened.await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(stale)) => {
+                let file = self.cached_lazily(caller, target, &stale, Reuse::Error, lookup.directives()).await;
+                let failed = || Error::new(Fault::Unavailable, "the origin and the disk failed").at(target);
+                return file.map(Opened::Cached).ok_or_else(failed);
+            }
+            Err(error) => {
+                self.remember_missing(&lookup, target, &error).await;
+                return Err(error);
+            }
+        };
+        let is_collected = matches!(opened, OriginFile::Collected(..));
+        let (handle, metadata) = match opened {
+            OriginFile::Stream(handle) => return Ok(Opened::Other(handle)),
+            OriginFile::Open(handle, metadata) | OriginFile::Collected(handle, metadata) => (Some(handle), metadata),
+            OriginFile::Unchanged(metadata) => (None, metadata),
+        };
+        let metadata = lookup.date_back(metadata);
+        let found = Self::version(origin, &origin.target(target)?, &metadata, requested_ns);
+        let found = found.filter(|_| lookup.may_store(&metadata));
+        self.remember(&lookup, target, found.as_ref(), &metadata).await;
+        if let Some(found) = found {
+            let version = self.entry_version(target, found, self.recheck(target)).await;
+            let file = handle.clone().map(|handle| OpenFile::new(origin, handle, &metadata));
+            let source = Source::new(self.opening(caller, target, &version), file);
+            if let Some(file) = self.cached(version, source, metadata).await {
+                if is_collected {
+                    file.store_all().await?;
+                }
+                return Ok(Opened::Cached(file));
+            }
+        }
+        match handle {
+            Some(handle) => Ok(Opened::Other(handle)),
+            None => self.open_uncached(caller, target, options).await,
+        }
+    }
+
+    /// Opens a target at the origin although the version in the cache is valid: it cannot be used.
+    async fn open_uncached(&self, caller: &Caller, target: &Target, options: OpenOptions) -> Result<Opened> {
+        let opened = self.origins.call(|origin| origin.open(caller, target, options.clone()).boxed());
+        match opened.await?.1 {
+            OriginFile::Open(handle, _) | OriginFile::Collected(handle, _) | OriginFile::Stream(handle) => {
+                Ok(Opened::Other(handle))
+            }
+            OriginFile::Unchanged(_) => {
+                let message = "the origin sent no content, although the request had no condition";
+                Err(Error::new(Fault::Protocol, message).at(target))
+            }
+        }
+    }
+
+    /// Returns the target of an open. Without origins whose files have queries, a query selects nothing.
+    pub(crate) fn target(&self, path: &StorePath, options: &OpenOptions) -> Target {
+        let query = options.query.clone().filter(|_| self.capabilities().queries);
+        Target::new(path.clone(), query)
+    }
+
+    /// Returns the version to cache a file as, requested at `requested_ns`; `None` if its content must not be cached: an
+    /// empty file may have content nevertheless, and a file that changed just now may change again without another
+    /// version.
+    fn version(origin: &Origin, target: &Target, metadata: &Metadata, requested_ns: i64) -> Option<Version> {
+        let is_cacheable = metadata.kind == FileKind::File
+            && (1..=MAX_FILE_BYTES).contains(&metadata.size)
+            && target.is_cacheable()
+            && !is_recent(metadata, requested_ns);
+        let version = Version::of(&origin.name, target, metadata);
+        version.filter(|_| is_cacheable && metadata.identifies_content(requested_ns))
+    }
+
+    /// Opens the entry of a known version. The file at the origin is opened when absent bytes are read.
+    async fn cached_lazily(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        known: &KnownVersion,
+        reuse: Reuse,
+        directives: CacheDirectives,
+    ) -> Option<CachedFile> {
+        let opening = self.opening(caller, target, &known.version);
+        let opening = Opening { is_forbidden: directives.only_if_cached, ..opening };
+        self.cached(known.version.clone(), Source::new(opening, None), known.metadata(reuse)).await
+    }
+
+    /// Opens the entry of a version; `None` if the disk of the cache fails.
+    async fn cached(&self, version: Version, source: Source, metadata: Metadata) -> Option<CachedFile> {
+        let origin = self.origins.all().iter().find(|origin| origin.name == version.origin)?;
+        match self.cache.entry(version).await {
+            Ok(entry) => {
+                let account = Account::open(self.cache.accounts(), &entry.version);
+                Some(CachedFile::new(Arc::clone(origin), entry, source, metadata, account))
+            }
+            Err(error) => {
+                self.cache.disk().record_failure(&error);
+                None
+            }
+        }
+    }
+
+    /// Returns how to open the file of an entry for a caller.
+    fn opening(&self, caller: &Caller, target: &Target, version: &Version) -> Opening {
+        Opening {
+            cache: self.cache.clone(),
+            origins: Arc::clone(&self.origins),
+            caller: caller.clone(),
+            target: target.clone(),
+            version: version.clone(),
+            same_content: SameContent::under(self.recheck(target)),
+            is_forbidden: false,
+        }
+    }
+}
+
+/// Returns whether a later change of the content could leave the version as it is: nginx, for one, makes the entity tags
+/// that it calls strong of the size and the second of the modification.
+fn is_recent(metadata: &Metadata, requested_ns: i64) -> bool {
+    let is_of_seconds = |mtime_ns: &i64| mtime_ns % 1_000_000_000 == 0;
+    !is_of_content(metadata.version.as_ref())
+        && metadata.mtime_ns.filter(is_of_seconds).is_some_and(|mtime_ns| !is_settled(mtime_ns, requested_ns))
+}
