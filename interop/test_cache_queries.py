@@ -4,6 +4,7 @@ a lifetime; the query comes in the URL's query, or as a last name that is too lo
 import email.utils
 import http.client
 import http.server
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -34,7 +35,10 @@ class Servlet(http.server.ThreadingHTTPServer):
         self.lifetime = "max-age=3600"
         self.delay_s = 0.0
         self.has_time = True
+        self.modified_s = MODIFIED_S
         self.is_down = False
+        self.is_personal = False
+        self.numbers = itertools.count()
         self.size = 1000
         self.requests: list[tuple[str, str, int]] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -73,7 +77,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         time.sleep(servlet.delay_s)
-        modified = email.utils.formatdate(MODIFIED_S + servlet.state, usegmt=True)
+        modified = email.utils.formatdate(servlet.modified_s + servlet.state, usegmt=True)
         is_same = servlet.has_time and self.headers.get("If-Modified-Since") == modified
         status = 304 if is_same else 200
         servlet.requests.append((self.command, self.path, status))
@@ -87,7 +91,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if is_same or self.command == "HEAD":
             return
-        body = servlet.result(self.path)
+        body = servlet.result(f"{next(servlet.numbers)} {self.path}" if servlet.is_personal else self.path)
         for start in range(0, len(body), 1 << 16):
             part = body[start:start + (1 << 16)]
             self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
@@ -193,6 +197,24 @@ def test_single_flight(cache, servlet, lifetime):
     # A client that comes after the response needs a request of its own, if that has no lifetime.
     assert statuses.count(200) == 1
     assert len(statuses) <= (1 if lifetime else CLIENTS // 5)
+
+
+@pytest.mark.parametrize("lifetime", ["no-store", "private, max-age=60"])
+def test_personal_results(cache, servlet, lifetime):
+    servlet.lifetime, servlet.delay_s, servlet.is_personal = lifetime, 0.5, True
+    cache, target = cache(), "/Frontier?p1=a"
+    with ThreadPoolExecutor(10) as threads:
+        bodies = list(threads.map(lambda _: get(cache, target)[2], range(10)))
+    assert len(set(bodies)) == len(bodies) == len(servlet.statuses())
+
+
+def test_recent_time(cache, servlet):
+    servlet.lifetime, servlet.modified_s = "", int(time.time())
+    cache, target = cache(), "/Frontier?p1=a"
+    assert get(cache, target)[2] == servlet.result(target)
+    # A second change within the same second leaves the time as it is.
+    servlet.state, servlet.modified_s = 2, servlet.modified_s - 1
+    assert get(cache, target)[2] == servlet.result(target)
 
 
 def test_large_result(cache, servlet):

@@ -34,6 +34,7 @@ use crate::{
     pins::Pins,
     quotas::{Quota, QuotaStatistics},
     recent::RecentMap,
+    results::ResultMemory,
     store::CacheStore,
     version::{Version, entry_name, file_name},
 };
@@ -116,6 +117,7 @@ struct Inner {
     pins: Pins,
     names: KnownVersions,
     accounts: Arc<Accounts>,
+    results: ResultMemory,
     entries: Mutex<Entries>,
     /// Notified when an entry has been removed.
     removed: Notify,
@@ -172,6 +174,7 @@ impl Cache {
             pins,
             names: KnownVersions::default(),
             accounts,
+            results: ResultMemory::default(),
             entries: Mutex::default(),
             removed: Notify::new(),
             recent: Mutex::new(RecentMap::new(options.idle_files)),
@@ -209,6 +212,11 @@ impl Cache {
     /// Calls `observer` for each access when its file is closed. Only the first observer is called.
     pub fn observe_accesses(&self, observer: AccessObserver) {
         self.0.accounts.observe(observer);
+    }
+
+    /// Returns the memory for content that is being collected.
+    pub(crate) fn result_memory(&self) -> &ResultMemory {
+        &self.0.results
     }
 
     pub(crate) fn accounts(&self) -> &Arc<Accounts> {

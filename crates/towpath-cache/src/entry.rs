@@ -121,6 +121,12 @@ pub(crate) struct OpenFlight {
 }
 
 impl OpenFlight {
+    /// Returns whether a reader waits for it.
+    pub(crate) fn is_awaited(&self) -> bool {
+        // This one, and that of the entry.
+        Arc::strong_count(&self.flight) > 2
+    }
+
     /// Ends the flight without data.
     pub(crate) fn end(self, outcome: Outcome) {
         self.entry.end_flight(&self.flight, outcome);

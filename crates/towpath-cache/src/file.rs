@@ -27,8 +27,9 @@ use crate::{
     entry::{Entry, ExtentLease, VectorLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
-    origin::{Origin, RUN_BYTES, fetch},
+    origin::{Origin, fetch},
     read_ahead::ReadAhead,
+    runs::{Presence, RUN_BYTES},
     source::Source,
     version::Version,
 };
@@ -56,6 +57,7 @@ struct OpenedFile {
     metadata: Metadata,
     account: Account,
     read_ahead: Mutex<ReadAhead>,
+    presence: Presence,
 }
 
 /// Where bytes can be read.
@@ -76,7 +78,15 @@ impl CachedFile {
         account: Account,
     ) -> Self {
         let source = Arc::new(source);
-        Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default() }))
+        Self(Arc::new(OpenedFile {
+            origin,
+            entry,
+            source,
+            metadata,
+            account,
+            read_ahead: Mutex::default(),
+            presence: Presence::default(),
+        }))
     }
 
     /// Returns a handle of the same file for another reader.
@@ -89,6 +99,7 @@ impl CachedFile {
             metadata: metadata.clone(),
             account,
             read_ahead: Mutex::default(),
+            presence: Presence::default(),
         }))
     }
 
@@ -97,18 +108,22 @@ impl CachedFile {
         &self.0.entry.version
     }
 
-    /// Stores all of a file whose content the source has in memory, and closes the source. If the disk of the cache fails,
-    /// the source stays open.
-    ///
-    /// # Errors
-    /// Errors of the source.
-    pub(crate) async fn store_all(&self) -> Result<()> {
-        let whole = 0..self.0.metadata.size;
+    /// Stores `content`, all of the file. Returns whether all of it is present then: not if the disk of the cache fails,
+    /// or if a part is in flight for another reader.
+    pub(crate) async fn store(&self, content: &Bytes) -> bool {
+        let (entry, whole) = (&self.0.entry, 0..content.len() as u64);
         self.0.demand(std::slice::from_ref(&whole));
-        if self.0.await_flights(&whole, true).await? {
-            self.0.source.close();
+        if !entry.disk().accepts_data() {
+            return false;
         }
-        Ok(())
+        let open = entry.start_flights(std::slice::from_ref(&whole)).into_iter();
+        let parts = open.map(|open| {
+            let part = content.slice(open.flight.range.start as usize..open.flight.range.end as usize);
+            (open, part)
+        });
+        let written = entry.write(parts.collect()).await;
+        entry.publish(written).await;
+        entry.covers(&whole)
     }
 }
 
@@ -145,7 +160,7 @@ impl OpenedFile {
         let open = self.entry.start_flights(ranges);
         let flights = open.iter().map(|open| Arc::clone(&open.flight)).collect();
         if !open.is_empty() {
-            fetch(&self.entry, &self.source, open);
+            fetch(&self.entry, &self.source, &self.presence.reader(), open);
         }
         flights
     }
@@ -487,8 +502,6 @@ const WINDOW_BYTES: u64 = 64 << 20;
 const VERIFIED_TOGETHER_BYTES: u64 = 4 << 20;
 /// Announced bytes are requested in portions of at least this length.
 const PORTION_BYTES: u64 = 1 << 20;
-/// The window if each request has its own connection: two times the requests in flight. The portions are whole requests.
-const RUN_WINDOW_BYTES: u64 = 8 * RUN_BYTES;
 
 impl AnnouncedReads {
     fn new(file: Arc<OpenedFile>, ranges: Vec<Range<u64>>) -> Self {
@@ -501,7 +514,7 @@ impl AnnouncedReads {
         let positions: Vec<u64> = positions.collect();
         let by_offset = Positions::new(&ranges, &positions);
         let (window_bytes, portion_bytes) = match file.source.has_separate_connections() {
-            true => (RUN_WINDOW_BYTES, RUN_BYTES),
+            true => (RUN_BYTES, RUN_BYTES),
             false => (WINDOW_BYTES, PORTION_BYTES),
         };
         Self { file, ranges, positions, by_offset, window_bytes, portion_bytes, requested: Mutex::default() }

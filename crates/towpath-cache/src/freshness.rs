@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use towpath_store::{
-    Blame, CacheDirectives, Error, Fault, Freshness, Metadata, Result, Reuse,
+    Blame, CacheDirectives, Error, Fault, Freshness, Metadata, Result, Reuse, is_settled,
     sys::clock::{self, Instant},
 };
 
@@ -17,6 +17,7 @@ use crate::{
     missing::target_key,
     names::KnownVersion,
     origin::{Credential, Origin},
+    results::is_of_content,
     rules::{Recheck, Rule},
     store::CacheStore,
     target::Target,
@@ -80,10 +81,20 @@ impl Lookup {
         age_s.saturating_sub(lifetime_s) <= permitted.as_secs()
     }
 
-    /// Returns the metadata of the version that is known of an origin, with what it stated about it.
+    /// Returns the metadata of the version that is known of an origin, with what it stated about it; `None` also if a
+    /// comparison of its time could miss a change of the content within the same second (RFC 9110 §8.8.2.2).
     pub(crate) fn held(&self, origin: &str) -> Option<Metadata> {
         let known = self.known.iter().find(|known| *known.version.origin == *origin)?;
-        Some(Metadata { freshness: Some(Arc::new(known.freshness.clone())), ..known.version.metadata() })
+        let freshness = Some(Arc::new(known.freshness.clone()));
+        let held = Metadata { freshness, ..known.version.metadata() };
+        let is_certain = |mtime_ns| is_settled(mtime_ns, known.asked_s.saturating_mul(1_000_000_000));
+        let is_by_time = is_of_content(held.version.as_ref());
+        (!is_by_time || held.mtime_ns.is_some_and(is_certain)).then_some(held)
+    }
+
+    /// Returns the version to use in place of `error`, a failure of the origin.
+    pub(crate) fn stale_instead_of(&self, error: &Error) -> Option<&Arc<KnownVersion>> {
+        self.stale().filter(|_| is_failure(error))
     }
 
     /// Forbids stale versions: the client requires a certain one.

@@ -9,25 +9,32 @@ use futures::{
     FutureExt as _,
     future::{BoxFuture, Shared},
 };
+use tokio::sync::{Semaphore, oneshot};
 use towpath_store::{Error, Fault, Result};
 
 use crate::missing::PathKey;
 
 type Outcome<T> = Shared<BoxFuture<'static, Result<T>>>;
 
+/// Maximum number of opens at the same time. They continue without their clients, whose number is limited.
+const MAX_OPENS: usize = 256;
+
 /// The opens in progress.
 #[derive(Debug)]
-pub(crate) struct JoinedOpens<T>(Arc<Mutex<HashMap<PathKey, Outcome<T>>>>);
+pub(crate) struct JoinedOpens<T> {
+    opens: Arc<Mutex<HashMap<PathKey, Outcome<T>>>>,
+    turns: Arc<Semaphore>,
+}
 
 impl<T> Clone for JoinedOpens<T> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { opens: Arc::clone(&self.opens), turns: Arc::clone(&self.turns) }
     }
 }
 
 impl<T> Default for JoinedOpens<T> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self { opens: Arc::default(), turns: Arc::new(Semaphore::new(MAX_OPENS)) }
     }
 }
 
@@ -45,7 +52,7 @@ impl<T> Drop for Registration<T> {
 
 impl<T> JoinedOpens<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<PathKey, Outcome<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,42 +61,46 @@ impl<T: Clone + Send + Sync + 'static> JoinedOpens<T> {
     /// It continues if its caller leaves, because others may wait for it.
     ///
     /// # Errors
-    /// Errors of the open; `Internal` if it panicked.
+    /// Errors of the open; `Cancelled` if it was aborted.
     pub(crate) async fn join(
         &self,
         key: PathKey,
         open: impl Future<Output = Result<T>> + Send + 'static,
     ) -> (Result<T>, bool) {
-        let (outcome, is_first) = {
+        let (sender, receiver) = oneshot::channel();
+        let outcome = {
             let mut opens = self.lock();
             match opens.get(&key) {
-                Some(outcome) => (outcome.clone(), false),
+                Some(outcome) => Err(outcome.clone()),
                 None => {
-                    let registration = Registration { opens: self.clone(), key };
-                    let task = tokio::spawn(async move {
-                        let _registration = registration;
-                        open.await
-                    });
-                    let outcome = task.map(|ended| {
-                        ended.unwrap_or_else(|error| {
-                            Err(Error::new(Fault::Internal, format!("an open failed: {error}")))
-                        })
-                    });
+                    let aborted = || Err(Error::new(Fault::Cancelled, "the open was aborted"));
+                    let outcome = receiver.map(move |outcome| outcome.unwrap_or_else(|_| aborted()));
                     let outcome = outcome.boxed().shared();
                     opens.insert(key, outcome.clone());
-                    (outcome, true)
+                    Ok(outcome)
                 }
             }
         };
-        (outcome.await, is_first)
+        match outcome {
+            Err(other) => (other.await, false),
+            Ok(outcome) => {
+                let (registration, turns) = (Registration { opens: self.clone(), key }, Arc::clone(&self.turns));
+                tokio::spawn(async move {
+                    let _turn = turns.acquire().await;
+                    let outcome = open.await;
+                    // Who comes now gets a new one.
+                    drop(registration);
+                    let _ = sender.send(outcome);
+                });
+                (outcome.await, true)
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-    use tokio::sync::Semaphore;
 
     use super::*;
 

@@ -41,6 +41,7 @@ mod read_ahead;
 mod recent;
 mod results;
 mod rules;
+mod runs;
 mod segments;
 pub mod simulation;
 mod source;

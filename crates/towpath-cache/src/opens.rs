@@ -1,11 +1,11 @@
 //! Opens of files through the cache.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use futures::FutureExt as _;
 use towpath_store::{
-    CacheDirectives, Caller, Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, Result, Reuse, Store as _,
-    StorePath, is_settled, sys::clock,
+    CacheDirectives, Caller, ContentStream, Error, Fault, FileKind, Metadata, OpenOptions, ReadHandle, Result, Reuse,
+    Store as _, StorePath, is_settled, sys::clock,
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     missing::target_key,
     names::KnownVersion,
     origin::{Origin, OriginFile},
-    results::is_of_content,
+    results::{ResultFile, is_of_content},
     source::{OpenFile, Opening, Source},
     store::CacheStore,
     target::Target,
@@ -30,17 +30,31 @@ const MAX_FILE_BYTES: u64 = 1 << 48;
 pub(crate) enum Opened {
     /// An entry of the cache.
     Cached(CachedFile),
-    /// Not stored.
-    Other(Arc<dyn ReadHandle>),
+    /// Collected, but not stored.
+    Collected(Arc<ResultFile>),
+    /// For one reader.
+    Single(Arc<dyn ReadHandle>),
 }
 
 impl Opened {
     fn into_handle(self) -> Arc<dyn ReadHandle> {
         match self {
             Self::Cached(file) => Arc::new(file),
-            Self::Other(handle) => handle,
+            Self::Collected(file) => file,
+            Self::Single(handle) => handle,
         }
     }
+}
+
+/// An open that needs the origin.
+struct OriginOpen<'a> {
+    store: &'a CacheStore,
+    caller: &'a Caller,
+    target: &'a Target,
+    lookup: Lookup,
+    options: OpenOptions,
+    /// The time of the request in nanoseconds since the Unix epoch.
+    requested_ns: i64,
 }
 
 impl CacheStore {
@@ -66,25 +80,26 @@ impl CacheStore {
         }
         // A client that demands a version, or that it is checked, gets a request of its own.
         let is_special = options.version.is_some() || options.cache != CacheDirectives::default();
-        if target.query().is_none() || is_special || self.asks_for_each_caller() {
+        let is_joined = target.query().is_some() && target.is_cacheable() && !is_special;
+        if !is_joined || self.asks_for_each_caller() {
             return self.open_at_origin(caller, target, lookup, options).await.map(Opened::into_handle);
         }
         let open = {
             let (store, caller, target, options) = (self.clone(), caller.clone(), target.clone(), options.clone());
             async move { store.open_at_origin(&caller, &target, lookup, options).await }
         };
-        match self.opens.join(target_key(target), open).await {
-            (Err(error), _) => Err(error),
-            (Ok(opened), true) => Ok(opened.into_handle()),
-            (Ok(Opened::Cached(file)), false) => {
+        let (opened, is_first) = self.opens.join(target_key(target), open).await;
+        match opened? {
+            opened if is_first => return Ok(opened.into_handle()),
+            Opened::Cached(file) => {
                 let account = Account::open(self.cache.accounts(), file.version());
-                Ok(Arc::new(file.reopened(account)))
+                return Ok(Arc::new(file.reopened(account)));
             }
-            (Ok(Opened::Other(_)), false) => {
-                let lookup = self.look_up(target, options.cache).await?;
-                self.open_at_origin(caller, target, lookup, options).await.map(Opened::into_handle)
-            }
+            Opened::Collected(file) => return Ok(file),
+            Opened::Single(_) => {}
         }
+        let lookup = self.look_up(target, options.cache).await?;
+        self.open_at_origin(caller, target, lookup, options).await.map(Opened::into_handle)
     }
 
     async fn open_at_origin(
@@ -94,50 +109,26 @@ impl CacheStore {
         lookup: Lookup,
         options: OpenOptions,
     ) -> Result<Opened> {
-        let requested_ns = clock::unix_ns();
         let lookup = if options.version.is_some() { lookup.without_stale() } else { lookup };
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let opened = self.call_or_stale(&lookup, |origin| {
-            let options = OpenOptions { held: lookup.held(&origin.name), ..options.clone() };
+        let open = OriginOpen { store: self, caller, target, lookup, options, requested_ns: clock::unix_ns() };
+        let opened = self.call_or_stale(&open.lookup, |origin| {
+            let options = OpenOptions { held: open.lookup.held(&origin.name), ..open.options.clone() };
             origin.open(caller, target, options).boxed()
         });
-        let (origin, opened) = match opened.await {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(stale)) => {
-                let file = self.cached_lazily(caller, target, &stale, Reuse::Error, lookup.directives()).await;
-                let failed = || Error::new(Fault::Unavailable, "the origin and the disk failed").at(target);
-                return file.map(Opened::Cached).ok_or_else(failed);
-            }
+        match opened.await {
+            Ok(Ok((origin, OriginFile::Open(handle, metadata)))) => open.found(origin, Some(handle), metadata).await,
+            Ok(Ok((origin, OriginFile::Unchanged(metadata)))) => open.found(origin, None, metadata).await,
+            Ok(Ok((origin, OriginFile::Stream(stream)))) => match open.streamed(origin, stream).await {
+                Err(error) if let Some(stale) = open.lookup.stale_instead_of(&error) => open.stale(stale).await,
+                opened => opened,
+            },
+            Ok(Err(stale)) => open.stale(&stale).await,
             Err(error) => {
-                self.remember_missing(&lookup, target, &error).await;
-                return Err(error);
+                self.remember_missing(&open.lookup, target, &error).await;
+                Err(error)
             }
-        };
-        let is_collected = matches!(opened, OriginFile::Collected(..));
-        let (handle, metadata) = match opened {
-            OriginFile::Stream(handle) => return Ok(Opened::Other(handle)),
-            OriginFile::Open(handle, metadata) | OriginFile::Collected(handle, metadata) => (Some(handle), metadata),
-            OriginFile::Unchanged(metadata) => (None, metadata),
-        };
-        let metadata = lookup.date_back(metadata);
-        let found = Self::version(origin, &origin.target(target)?, &metadata, requested_ns);
-        let found = found.filter(|_| lookup.may_store(&metadata));
-        self.remember(&lookup, target, found.as_ref(), &metadata).await;
-        if let Some(found) = found {
-            let version = self.entry_version(target, found, self.recheck(target)).await;
-            let file = handle.clone().map(|handle| OpenFile::new(origin, handle, &metadata));
-            let source = Source::new(self.opening(caller, target, &version), file);
-            if let Some(file) = self.cached(version, source, metadata).await {
-                if is_collected {
-                    file.store_all().await?;
-                }
-                return Ok(Opened::Cached(file));
-            }
-        }
-        match handle {
-            Some(handle) => Ok(Opened::Other(handle)),
-            None => self.open_uncached(caller, target, options).await,
         }
     }
 
@@ -145,9 +136,8 @@ impl CacheStore {
     async fn open_uncached(&self, caller: &Caller, target: &Target, options: OpenOptions) -> Result<Opened> {
         let opened = self.origins.call(|origin| origin.open(caller, target, options.clone()).boxed());
         match opened.await?.1 {
-            OriginFile::Open(handle, _) | OriginFile::Collected(handle, _) | OriginFile::Stream(handle) => {
-                Ok(Opened::Other(handle))
-            }
+            OriginFile::Open(handle, _) => Ok(Opened::Single(handle)),
+            OriginFile::Stream(stream) => Ok(Opened::Single(Arc::new(ResultFile::passed_on(stream)))),
             OriginFile::Unchanged(_) => {
                 let message = "the origin sent no content, although the request had no condition";
                 Err(Error::new(Fault::Protocol, message).at(target))
@@ -155,9 +145,11 @@ impl CacheStore {
         }
     }
 
-    /// Returns the target of an open. Without origins whose files have queries, a query selects nothing.
+    /// Returns the target of an open. Without origins whose files have queries, a query selects nothing; but a long name
+    /// does, and the origin refuses it.
     pub(crate) fn target(&self, path: &StorePath, options: &OpenOptions) -> Target {
-        let query = options.query.clone().filter(|_| self.capabilities().queries);
+        let has_queries = self.capabilities().queries;
+        let query = options.query.clone().filter(|query| has_queries || query.starts_with('/'));
         Target::new(path.clone(), query)
     }
 
@@ -213,6 +205,74 @@ impl CacheStore {
             same_content: SameContent::under(self.recheck(target)),
             is_forbidden: false,
         }
+    }
+}
+
+impl OriginOpen<'_> {
+    /// Opens the version that the origin reported, whose file is open as `handle`.
+    async fn found(
+        &self,
+        origin: &Arc<Origin>,
+        handle: Option<Arc<dyn ReadHandle>>,
+        metadata: Metadata,
+    ) -> Result<Opened> {
+        let Self { store, caller, target, lookup, .. } = self;
+        let metadata = lookup.date_back(metadata);
+        let found = self.version(origin, &metadata)?;
+        store.remember(lookup, target, found.as_ref(), &metadata).await;
+        if let Some(found) = found {
+            let version = store.entry_version(target, found, store.recheck(target)).await;
+            let file = handle.clone().map(|handle| OpenFile::new(origin, handle, &metadata));
+            let source = Source::new(store.opening(caller, target, &version), file);
+            if let Some(file) = store.cached(version, source, metadata).await {
+                return Ok(Opened::Cached(file));
+            }
+        }
+        match handle {
+            Some(handle) => Ok(Opened::Single(handle)),
+            None => store.open_uncached(caller, target, self.options.clone()).await,
+        }
+    }
+
+    /// Collects and stores content that can be read only once, if the origin and the memory permit it.
+    async fn streamed(&self, origin: &Arc<Origin>, stream: ContentStream) -> Result<Opened> {
+        let Self { store, caller, target, lookup, .. } = self;
+        if !target.is_cacheable() || !lookup.may_store(&stream.metadata) {
+            return Ok(Opened::Single(Arc::new(ResultFile::passed_on(stream))));
+        }
+        origin.counters.requests.fetch_add(1, Relaxed);
+        let file = Arc::new(ResultFile::collect(stream, store.cache.result_memory()).await?);
+        let Some((content, metadata)) = file.whole() else { return Ok(Opened::Single(file)) };
+        if !self.options.accept(metadata) {
+            return Err(Error::new(Fault::Changed, "the origin sent another version than the required one").at(target));
+        }
+        origin.counters.fetched_bytes.fetch_add(metadata.size, Relaxed);
+        let metadata = lookup.date_back(metadata.clone());
+        let Some(found) = self.version(origin, &metadata)? else { return Ok(Opened::Collected(file)) };
+        let version = store.entry_version(target, found.clone(), store.recheck(target)).await;
+        let source = Source::new(store.opening(caller, target, &version), None);
+        match store.cached(version, source, metadata.clone()).await {
+            // Only then: a later open reads the entry.
+            Some(cached) if cached.store(content).await => {
+                store.remember(lookup, target, Some(&found), &metadata).await;
+                Ok(Opened::Cached(cached))
+            }
+            _ => Ok(Opened::Collected(file)),
+        }
+    }
+
+    /// Opens the entry of a stale version.
+    async fn stale(&self, stale: &KnownVersion) -> Result<Opened> {
+        let Self { store, caller, target, lookup, .. } = self;
+        let file = store.cached_lazily(caller, target, stale, Reuse::Error, lookup.directives()).await;
+        let failed = || Error::new(Fault::Unavailable, "the origin and the disk failed").at(target);
+        file.map(Opened::Cached).ok_or_else(failed)
+    }
+
+    /// Returns the version to cache the file as, if it may be cached.
+    fn version(&self, origin: &Origin, metadata: &Metadata) -> Result<Option<Version>> {
+        let version = CacheStore::version(origin, &origin.target(self.target)?, metadata, self.requested_ns);
+        Ok(version.filter(|_| self.lookup.may_store(metadata)))
     }
 }
 

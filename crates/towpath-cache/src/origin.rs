@@ -3,7 +3,7 @@
 //! Each origin has a budget of bytes in flight, so that a slow one neither fills the memory nor delays the others.
 //! Small ranges that were requested together leave in one vector request, which costs one round trip; large ones in
 //! requests of their own, which a client can spread over its connections. If each request has its own connection,
-//! adjoining large ones leave together.
+//! adjoining large ones leave together ([`crate::runs`]).
 
 use std::{
     sync::{
@@ -18,14 +18,16 @@ use futures::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towpath_proto::units::HumanDuration;
 use towpath_store::{
-    ByteRange, Caller, Error, Fault, Freshness, Metadata, OpenOptions, ReadHandle, Result, Store, StorePath, sys::clock,
+    ByteRange, Caller, ContentStream, Error, Fault, Freshness, Metadata, OpenOptions, ReadHandle, Result, Store,
+    StorePath, sys::clock,
 };
 
 use crate::{
     breaker::Breaker,
     entry::{Entry, OpenFlight, WrittenFlight},
     flights::{Flight, Outcome},
-    results::{ResultFile, ResultMemory},
+    results::MAX_RESULT_BYTES,
+    runs::{Progress, RUN_BYTES, Reader, RunPermit, Runs},
     source::{OpenFile, Source},
     store::OriginStatistics,
     target::Target,
@@ -38,17 +40,12 @@ const BUDGET_UNIT: usize = 1 << 10;
 const VECTOR_RANGE_BYTES: usize = 256 << 10;
 /// Maximum number of bytes in a vector request.
 const VECTOR_BYTES: usize = 8 << 20;
-/// Maximum number of bytes of adjoining ranges in one request.
-pub(crate) const RUN_BYTES: u64 = 16 << 20;
-/// Maximum number of requests for adjoining ranges in flight. Their number should not change: TCP takes seconds to use
-/// the share of a connection that ended.
-const MAX_RUNS: usize = 4;
 /// Bytes of a request for adjoining ranges that count as in flight: those in memory. Others wait in the connection.
 const RUN_MEMORY_BYTES: usize = 4 << 20;
-/// Memory for collected content of an origin in bytes: more is passed on without being stored.
-const RESULT_MEMORY_BYTES: usize = 256 << 20;
 /// The status of a response that says that a file is unchanged (RFC 9110 §15.4.5).
 const NOT_MODIFIED: u32 = 304;
+/// Number of arrived parts of a run that are checked together, if the version of the file is weak.
+const CHECKED_TOGETHER: usize = 4;
 /// Maximum number of small arrived ranges that are written by one job.
 const WRITTEN_TOGETHER: usize = 64;
 
@@ -87,8 +84,7 @@ pub(crate) struct Origin {
     pub(crate) credential: Credential,
     budget: Arc<Semaphore>,
     budget_units: u32,
-    runs: Arc<Semaphore>,
-    results: ResultMemory,
+    runs: Runs,
     pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
 }
@@ -98,10 +94,8 @@ pub(crate) struct Origin {
 pub(crate) enum OriginFile {
     /// The file is open.
     Open(Arc<dyn ReadHandle>, Metadata),
-    /// Its content is in memory.
-    Collected(Arc<dyn ReadHandle>, Metadata),
-    /// It can only be read once, as a stream.
-    Stream(Arc<dyn ReadHandle>),
+    /// It can only be read once.
+    Stream(ContentStream),
     /// It is still the version that the caller has ([`OpenOptions::held`]). It is not open.
     Unchanged(Metadata),
 }
@@ -160,8 +154,7 @@ impl Origin {
             credential,
             budget,
             budget_units,
-            runs: Arc::new(Semaphore::new(MAX_RUNS)),
-            results: ResultMemory::new(RESULT_MEMORY_BYTES),
+            runs: Runs::default(),
             breaker: Breaker::default(),
             counters: OriginCounters::default(),
         }
@@ -223,7 +216,7 @@ impl Origin {
     }
 
     /// Opens a file, a target in the cache. The metadata come with it: a store may open lazily, and only they say whether
-    /// the origin can be reached. Content that can be read only once is collected in memory if possible.
+    /// the origin can be reached.
     ///
     /// # Errors
     /// Errors of the origin.
@@ -236,33 +229,15 @@ impl Origin {
         let held = options.held.clone();
         let handle = self.store.open(&self.identity(caller), &self.path(target)?, options).await?;
         if target.query().is_some()
-            && let Some(file) = self.collect(&*handle, held.as_ref()).await?
+            && let Some(file) = stream_of(&*handle, held.as_ref()).await?
         {
             return Ok(file);
         }
         match handle.metadata().await {
             Ok(metadata) => Ok(OriginFile::Open(handle, metadata)),
-            Err(error) if error.fault() == Fault::Unsupported => {
-                self.collect(&*handle, held.as_ref()).await?.ok_or(error)
-            }
+            Err(error) if error.fault() == Fault::Unsupported => stream_of(&*handle, held.as_ref()).await?.ok_or(error),
             Err(error) => Err(error),
         }
-    }
-
-    /// Collects the content of a file that is a stream; `None` for other files.
-    async fn collect(&self, file: &dyn ReadHandle, held: Option<&Metadata>) -> Result<Option<OriginFile>> {
-        let stream = match (file.stream().await, held) {
-            (Err(error), Some(held)) if error.code() == Some(NOT_MODIFIED) => {
-                return Ok(Some(OriginFile::Unchanged(renewed(held, error.freshness()))));
-            }
-            (stream, _) => stream?,
-        };
-        let Some(stream) = stream else { return Ok(None) };
-        let file = Arc::new(ResultFile::collect(stream, &self.results).await?);
-        Ok(Some(match file.described().cloned() {
-            Some(metadata) => OriginFile::Collected(file, metadata),
-            None => OriginFile::Stream(file),
-        }))
     }
 
     /// Waits for a permit for `bytes` in flight. A request larger than the budget takes all of it.
@@ -271,6 +246,20 @@ impl Origin {
         let permit = Arc::clone(&self.budget).acquire_many_owned(units).await;
         permit.expect("the semaphore is never closed")
     }
+}
+
+/// Returns the content of a file that is a stream, unless it is the version that is `held`; `None` for other files, and for
+/// long ones with a version: these are read by ranges.
+async fn stream_of(file: &dyn ReadHandle, held: Option<&Metadata>) -> Result<Option<OriginFile>> {
+    let stream = match (file.stream().await, held) {
+        (Err(error), Some(held)) if error.code() == Some(NOT_MODIFIED) => {
+            return Ok(Some(OriginFile::Unchanged(renewed(held, error.freshness()))));
+        }
+        (stream, _) => stream?,
+    };
+    let is_long =
+        |stream: &ContentStream| stream.metadata.size > MAX_RESULT_BYTES as u64 && stream.metadata.version.is_some();
+    Ok(stream.filter(|stream| !is_long(stream)).map(OriginFile::Stream))
 }
 
 /// Returns the metadata of an unchanged file after a response that states `freshness`; without it, the earlier statement
@@ -284,22 +273,26 @@ fn renewed(held: &Metadata, freshness: Option<&Freshness>) -> Metadata {
     Metadata { freshness: freshness.cloned().or_else(earlier).map(Arc::new), ..held.clone() }
 }
 
-/// Starts fetching `flights` of `entry` from `source`. Returns immediately. The requests continue when their reader
-/// leaves, because others may wait for them.
-pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
-    for flights in requests(Limits::of(source), flights) {
-        let (entry, source) = (Arc::clone(entry), Arc::clone(source));
+/// Starts fetching `flights` of `entry` from `source` for `reader`. Returns immediately. The requests continue when the
+/// reader leaves, because others may wait for them; except that a request for adjoining large ranges ends if none do.
+pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, reader: &Reader, flights: Vec<OpenFlight>) {
+    for mut flights in requests(Limits::of(source), flights) {
+        let (entry, source, reader) = (Arc::clone(entry), Arc::clone(source), reader.clone());
         tokio::spawn(async move {
-            let run = run_permit(&source, &flights).await;
-            // After the wait: the file may have been opened at another origin meanwhile.
-            match source.file().await {
-                Ok(file) => {
-                    Fetch { file, entry, source, run, failure: Mutex::default() }.run(flights).await;
-                }
-                Err(error) => {
-                    source.origins().primary().counters.failures.fetch_add(1, Relaxed);
-                    flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
-                }
+            while !flights.is_empty() {
+                let run = run_permit(&source, &flights).await;
+                // After the wait: the file may have been opened at another origin meanwhile.
+                let file = match source.file().await {
+                    Ok(file) => file,
+                    Err(error) => {
+                        source.origins().primary().counters.failures.fetch_add(1, Relaxed);
+                        flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
+                        return;
+                    }
+                };
+                let (entry, source) = (Arc::clone(&entry), Arc::clone(&source));
+                let fetch = Fetch { file, entry, source, run, failure: Mutex::default() };
+                flights = Arc::new(fetch).run(&reader, flights).await;
             }
         });
     }
@@ -351,13 +344,13 @@ fn requests(limits: Limits, flights: Vec<OpenFlight>) -> Vec<Vec<OpenFlight>> {
 }
 
 /// Waits for the permit of a request for adjoining large ranges; `None` for others.
-async fn run_permit(source: &Source, flights: &[OpenFlight]) -> Option<OwnedSemaphorePermit> {
+async fn run_permit(source: &Source, flights: &[OpenFlight]) -> Option<RunPermit> {
     let is_run = flights.len() > 1 && flights.first().is_some_and(|open| open.flight.length() > VECTOR_RANGE_BYTES);
     if !is_run {
         return None;
     }
     let file = source.file().await.ok()?;
-    Arc::clone(&file.origin.runs).acquire_owned().await.ok()
+    Some(file.origin.runs.permit().await)
 }
 
 /// A request to an origin.
@@ -366,35 +359,42 @@ struct Fetch {
     entry: Arc<Entry>,
     source: Arc<Source>,
     /// The permit of a request for adjoining large ranges.
-    run: Option<OwnedSemaphorePermit>,
+    run: Option<RunPermit>,
     /// A failure of one of its ranges.
     failure: Mutex<Option<Error>>,
 }
 
 impl Fetch {
-    async fn run(self, mut flights: Vec<OpenFlight>) {
+    /// Fetches `flights` for `reader`. Returns those that are left because others wait.
+    async fn run(self: Arc<Self>, reader: &Reader, mut flights: Vec<OpenFlight>) -> Vec<OpenFlight> {
         let bytes: usize = flights.iter().map(|open| open.flight.length()).sum();
         let origin = &self.file.origin;
         let permit = origin.permit(if self.run.is_some() { RUN_MEMORY_BYTES } else { bytes }).await;
         origin.counters.requests.fetch_add(1, Relaxed);
-        let arrived = match flights.pop() {
-            Some(single) if flights.is_empty() => self.read(single).await,
+        let (arrived, left) = match flights.pop() {
+            Some(single) if flights.is_empty() => (self.read(single).await, Vec::new()),
             Some(last) => {
                 flights.push(last);
-                self.read_vector(flights).await
+                self.read_vector(reader, flights).await
             }
-            None => return,
+            None => return Vec::new(),
         };
         drop(permit);
         if let Some(error) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Once for the request, however many ranges it had.
             origin.breaker.record(&Err::<(), _>(error));
         }
+        self.show(arrived).await;
+        left
+    }
+
+    /// Makes written bytes visible, if they are certainly of the opened version.
+    async fn show(&self, written: Vec<WrittenFlight>) {
         match self.file.check().await {
-            Ok(()) => self.entry.publish(arrived).await,
+            Ok(()) => self.entry.publish(written).await,
             Err(error) => {
                 let error = self.failed(error);
-                arrived.into_iter().for_each(|written| written.end(Outcome::Failed(error.clone())));
+                written.into_iter().for_each(|written| written.end(Outcome::Failed(error.clone())));
             }
         }
     }
@@ -411,12 +411,18 @@ impl Fetch {
         }
     }
 
-    async fn read_vector(&self, flights: Vec<OpenFlight>) -> Vec<WrittenFlight> {
+    /// Reads several flights with one request. Returns those that are written and have to be checked, and those that are
+    /// left because others wait.
+    async fn read_vector(
+        self: &Arc<Self>,
+        reader: &Reader,
+        flights: Vec<OpenFlight>,
+    ) -> (Vec<WrittenFlight>, Vec<OpenFlight>) {
         let together = if self.run.is_some() { 1 } else { WRITTEN_TOGETHER };
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
         let mut reads = self.file.handle.read_vector(ranges).ready_chunks(together);
-        let mut written = Vec::new();
+        let (mut written, mut received) = (Vec::new(), 0);
         while let Some(results) = reads.next().await {
             let mut arrived = Vec::with_capacity(results.len());
             for (index, result) in results {
@@ -426,18 +432,31 @@ impl Fetch {
                     Err(error) => open.end(Outcome::Failed(error)),
                 }
             }
+            received += arrived.iter().map(|(_, data)| data.len() as u64).sum::<u64>();
             let arrived = self.entry.write(arrived).await;
-            if self.file.is_strong() {
-                self.entry.publish(arrived).await;
-            } else {
-                written.extend(arrived);
+            match self.file.is_strong() {
+                true => self.entry.publish(arrived).await,
+                false => written.extend(arrived),
+            }
+            let Some(run) = &self.run else { continue };
+            if written.len() >= CHECKED_TOGETHER {
+                let (fetch, written) = (Arc::clone(self), std::mem::take(&mut written));
+                tokio::spawn(async move { fetch.show(written).await });
+            }
+            match run.progress(received, reader, open.iter().flatten()) {
+                Progress::Continue => {}
+                Progress::GiveWay => return (written, open.into_iter().flatten().collect()),
+                Progress::Stop => {
+                    open.into_iter().flatten().for_each(|open| open.end(Outcome::Freed));
+                    return (written, Vec::new());
+                }
             }
         }
         for open in open.into_iter().flatten() {
             let error = Error::new(Fault::Truncated, "the response of the origin lacks a range");
             open.end(Outcome::Failed(self.failed(error)));
         }
-        written
+        (written, Vec::new())
     }
 
     /// Checks and counts the result of a range.

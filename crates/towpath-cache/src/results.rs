@@ -18,7 +18,9 @@ use towpath_store::{
 use crate::file::past_the_end;
 
 /// Maximum size of collected content in bytes.
-const MAX_BYTES: usize = 16 << 20;
+pub(crate) const MAX_RESULT_BYTES: usize = 16 << 20;
+/// Memory for collected content in bytes: more is passed on without being stored.
+const MEMORY_BYTES: usize = 256 << 20;
 /// Unit of the memory for collected content in bytes.
 const MEMORY_UNIT: usize = 64 << 10;
 /// Prefix of the tags of content whose version the origin does not state. With a tilde no client takes the rest for an
@@ -31,19 +33,27 @@ const TAG_DIGITS: usize = 48;
 #[derive(Debug, Clone)]
 pub(crate) struct ResultMemory(Arc<Semaphore>);
 
+impl Default for ResultMemory {
+    fn default() -> Self {
+        Self::new(MEMORY_BYTES)
+    }
+}
+
 impl ResultMemory {
     /// Creates a limit of `bytes`.
-    pub(crate) fn new(bytes: usize) -> Self {
+    fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes / MEMORY_UNIT)))
     }
 
-    /// Returns a permit for a further unit, added to `held`; `None` if all memory is in use.
-    fn extend(&self, held: Option<OwnedSemaphorePermit>) -> Option<OwnedSemaphorePermit> {
-        let mut more = Arc::clone(&self.0).try_acquire_owned().ok()?;
-        if let Some(held) = held {
-            more.merge(held);
+    /// Adds a further unit to a permit. Returns whether there was one.
+    fn extend(&self, held: &mut Option<OwnedSemaphorePermit>) -> bool {
+        let more = Arc::clone(&self.0).try_acquire_owned().ok();
+        match (more, held.as_mut()) {
+            (None, _) => return false,
+            (Some(more), Some(held)) => held.merge(more),
+            (more, None) => *held = more,
         }
-        Some(more)
+        true
     }
 }
 
@@ -74,45 +84,47 @@ impl ResultFile {
     /// # Errors
     /// Errors of the stream; `Truncated` and `ChecksumMismatch` if it is not what the storage announced.
     pub(crate) async fn collect(mut stream: ContentStream, memory: &ResultMemory) -> Result<Self> {
-        if !stream.has_proven_end() || stream.metadata.size > MAX_BYTES as u64 {
+        if !stream.has_proven_end() || stream.metadata.size > MAX_RESULT_BYTES as u64 {
             return Ok(Self::passed_on(stream));
         }
         let (mut pieces, mut bytes, mut reserved, mut permit) = (Vec::new(), 0, 0, None);
         while let Some(piece) = stream.pieces.try_next().await? {
             bytes += piece.len();
             pieces.push(piece);
-            while reserved < bytes && bytes <= MAX_BYTES {
-                let Some(extended) = memory.extend(permit.take()) else { break };
-                permit = Some(extended);
+            while reserved < bytes && bytes <= MAX_RESULT_BYTES && memory.extend(&mut permit) {
                 reserved += MEMORY_UNIT;
             }
             if reserved < bytes {
-                let first = stream::iter(pieces.into_iter().map(Ok));
+                // The permit is held until the first pieces are sent.
+                let first = stream::iter(pieces).map(move |piece| {
+                    let _held = &permit;
+                    Ok(piece)
+                });
                 return Ok(Self::passed_on(ContentStream { pieces: first.chain(stream.pieces).boxed(), ..stream }));
             }
         }
-        let content = Bytes::from(pieces.concat());
+        let mut content = Vec::with_capacity(bytes);
+        pieces.into_iter().for_each(|piece| content.extend_from_slice(&piece));
+        let content = Bytes::from(content);
         let metadata = Box::new(described(&content, stream.metadata)?);
         Ok(Self::Whole { content, metadata, _memory: permit })
     }
 
-    fn passed_on(stream: ContentStream) -> Self {
+    /// Passes a stream on as it is.
+    pub(crate) fn passed_on(stream: ContentStream) -> Self {
         Self::Stream(Mutex::new(Some(stream)))
     }
 
-    /// Returns the metadata; `None` for a stream.
-    pub(crate) fn described(&self) -> Option<&Metadata> {
+    /// Returns content and metadata; `None` for a stream.
+    pub(crate) fn whole(&self) -> Option<(&Bytes, &Metadata)> {
         match self {
-            Self::Whole { metadata, .. } => Some(metadata),
+            Self::Whole { content, metadata, .. } => Some((content, metadata)),
             Self::Stream(_) => None,
         }
     }
 
     fn content(&self) -> Result<&Bytes> {
-        match self {
-            Self::Whole { content, .. } => Ok(content),
-            Self::Stream(_) => Err(only_once()),
-        }
+        self.whole().map(|(content, _)| content).ok_or_else(only_once)
     }
 
     fn slice(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -157,7 +169,7 @@ fn only_once() -> Error {
 #[async_trait]
 impl ReadHandle for ResultFile {
     async fn metadata(&self) -> Result<Metadata> {
-        self.described().cloned().ok_or_else(only_once)
+        self.whole().map(|(_, metadata)| metadata.clone()).ok_or_else(only_once)
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -261,8 +273,10 @@ mod tests {
         let long: &[u8] = &[7; MEMORY_UNIT];
         let file = ResultFile::collect(streamed(&[long, b"a", b"b"], nothing()), &memory).await.unwrap();
         assert!(file.metadata().await.is_err() && file.read(0, 1).await.is_err());
-        assert_eq!(passed(&file).await, [long, b"ab"].concat());
         drop(held);
+        assert_eq!(memory.0.available_permits(), 1, "its first pieces are in memory");
+        assert_eq!(passed(&file).await, [long, b"ab"].concat());
+        assert_eq!(memory.0.available_permits(), 2);
         let file = ResultFile::collect(streamed(&[long, b"a", b"b"], nothing()), &memory).await.unwrap();
         assert_eq!(file.metadata().await.unwrap().size, MEMORY_UNIT as u64 + 2);
         drop(file);

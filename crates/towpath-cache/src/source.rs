@@ -18,6 +18,7 @@ use crate::{
     freshness::not_cached,
     origin::{Origin, OriginFile},
     origins::Origins,
+    results::ResultFile,
     target::Target,
     version::{SameContent, Version},
 };
@@ -169,16 +170,24 @@ impl Source {
         }
     }
 
-    /// Closes the file. The next request for data opens it again.
-    pub(crate) fn close(&self) {
-        self.state().file = None;
-    }
-
     async fn open(&self) -> Result<OpenFile> {
         let Opening { origins, caller, target, version, same_content, .. } = &self.opening;
         let opened = origins.call(|origin| origin.open(caller, target, OpenOptions::default()).boxed());
         let (origin, opened) = opened.await?;
-        if let OriginFile::Open(handle, metadata) | OriginFile::Collected(handle, metadata) = opened
+        let found: Option<(Arc<dyn ReadHandle>, Metadata)> = match opened {
+            OriginFile::Open(handle, metadata) => Some((handle, metadata)),
+            OriginFile::Stream(stream) => {
+                let file = ResultFile::collect(stream, self.opening.cache.result_memory()).await?;
+                let Some((_, metadata)) = file.whole() else {
+                    return Err(Error::new(Fault::Unavailable, "there is no memory for the content").at(target));
+                };
+                let metadata = metadata.clone();
+                Some((Arc::new(file), metadata))
+            }
+            // Only after a request with a condition.
+            OriginFile::Unchanged(_) => None,
+        };
+        if let Some((handle, metadata)) = found
             && same_content.is_of(version, &origin.name, &metadata)
         {
             return Ok(OpenFile::new(origin, handle, &metadata));

@@ -1,6 +1,6 @@
 //! The bytes fetched from the origin, and the number of requests.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future::join_all};
 use towpath_store::{ByteRange, Fault, ReadBuffer};
@@ -98,7 +98,43 @@ async fn adjoining_bytes_are_requested_together_over_separate_connections() {
         preparation.ready(range(offset, MIB)).await.unwrap();
         origin.check(&*file, offset, MIB).await;
     }
-    assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (5, 80 << 20));
+    assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (1, 80 << 20));
+}
+
+#[tokio::test]
+async fn a_request_for_a_whole_file_ends_when_its_only_reader_leaves() {
+    const MIB: usize = 1 << 20;
+    let origin = Origin::with_separate_connections(80 * MIB).await;
+    let file = origin.open().await;
+    let preparation = file.prepare(&[range(0, 80 * MIB)]).unwrap();
+    preparation.ready(range(0, MIB)).await.unwrap();
+    drop((preparation, file));
+    let mut before = 0;
+    while before != origin.statistics().fetched_bytes {
+        before = origin.statistics().fetched_bytes;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(before < 40 << 20, "{before}");
+    let file = origin.open().await;
+    for offset in (0..80 * MIB as u64).step_by(MIB) {
+        origin.check(&*file, offset, MIB).await;
+    }
+    assert_eq!(origin.statistics().fetched_bytes, 80 << 20);
+}
+
+#[tokio::test]
+async fn long_requests_give_way_to_others() {
+    const PART: usize = 40 << 20;
+    let origin = Origin::with_separate_connections(5 * PART).await;
+    let files = join_all((0..5).map(|_| origin.open())).await;
+    let parts = (0..5).map(|index| range((index * PART) as u64, PART));
+    let preparations: Vec<_> = files.iter().zip(parts).filter_map(|(file, part)| file.prepare(&[part])).collect();
+    for (index, preparation) in preparations.iter().enumerate().rev() {
+        preparation.ready(range(((index + 1) * PART) as u64 - 1, 1)).await.unwrap();
+    }
+    let statistics = origin.statistics();
+    assert_eq!(statistics.fetched_bytes, 5 * PART as u64);
+    assert!(statistics.requests > 5, "{statistics:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{StreamExt as _, channel::mpsc::UnboundedSender, stream};
+use futures::{SinkExt as _, StreamExt as _, channel::mpsc::Sender, stream};
 use http::{HeaderName, Method, StatusCode, header};
 use tokio::sync::MutexGuard;
 use towpath_proto::http::{
@@ -242,7 +242,7 @@ impl RemoteFile {
         &self,
         offset: u64,
         ends: VecDeque<u64>,
-        parts: UnboundedSender<Result<Bytes>>,
+        parts: Sender<Result<Bytes>>,
     ) -> Result<()> {
         let Some(end) = ends.back().copied() else { return Ok(()) };
         let fetch = self.start_fetch(offset, end, Vec::new(), Cuts { ends, parts: Some(parts) }).await?;
@@ -380,7 +380,7 @@ struct Fetch<'a> {
 struct Cuts {
     /// The ends of the parts that are not complete, in order.
     ends: VecDeque<u64>,
-    parts: Option<UnboundedSender<Result<Bytes>>>,
+    parts: Option<Sender<Result<Bytes>>>,
 }
 
 /// The use of a response.
@@ -561,7 +561,7 @@ impl Fetch<'_> {
             let wanted = data.len().min(skipped.saturating_add(usize::try_from(end - self.next).unwrap_or(usize::MAX)));
             let useful = data.get(skipped..wanted).unwrap_or_default();
             at += data.len() as u64;
-            self.accept(useful);
+            self.accept(useful).await;
             gained += useful.len();
             if gained >= PROGRESS_BYTES {
                 gained = 0;
@@ -586,8 +586,8 @@ impl Fetch<'_> {
         self.buffer.reserve(usize::try_from(end.saturating_sub(self.next)).unwrap_or(0));
     }
 
-    /// Adds bytes that have arrived.
-    fn accept(&mut self, mut data: &[u8]) {
+    /// Adds bytes that have arrived, and sends the parts that are complete. Waits for their receiver.
+    async fn accept(&mut self, mut data: &[u8]) {
         while let Some(cut) = self.cuts.ends.front().copied()
             && cut <= self.next + data.len() as u64
         {
@@ -595,9 +595,10 @@ impl Fetch<'_> {
             self.buffer.extend_from_slice(head);
             self.next = cut;
             self.cuts.ends.pop_front();
-            if let Some(parts) = &self.cuts.parts {
+            let part = std::mem::take(&mut self.buffer);
+            if let Some(parts) = &mut self.cuts.parts {
                 // Without a receiver, the read itself is dropped.
-                let _ = parts.unbounded_send(Ok(std::mem::take(&mut self.buffer).into()));
+                let _ = parts.send(Ok(part.into())).await;
             }
             data = tail;
             self.reserve(self.end);

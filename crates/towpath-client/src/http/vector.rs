@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt as _, channel::mpsc, stream};
+use futures::{SinkExt as _, StreamExt as _, channel::mpsc, stream};
 use http::{StatusCode, header};
 use towpath_proto::http::{
     multipart::{Boundary, Item, PartReader},
@@ -102,12 +102,12 @@ fn is_run(ranges: &[(usize, ByteRange)]) -> bool {
 
 /// Reads the ranges of a run.
 fn read_run(file: &RemoteFile, run: Vec<(usize, ByteRange)>) -> VectorReads<'_> {
-    let (sender, parts) = mpsc::unbounded();
+    let (mut sender, parts) = mpsc::channel(1);
     let offset = run.first().map_or(0, |(_, range)| range.offset);
     let ends = run.iter().map(|(_, range)| range.end()).collect();
     let reading = async move {
         if let Err(error) = file.fetch_parts(offset, ends, sender.clone()).await {
-            let _ = sender.unbounded_send(Err(error));
+            let _ = sender.send(Err(error)).await;
         }
     };
     let mut rest = run.into_iter().map(|(index, _)| index);

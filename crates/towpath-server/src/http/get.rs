@@ -72,6 +72,11 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
         exchange.may(Activity::Stat)?;
         return head_without_read(exchange).await;
     }
+    // A long name is not that of its directory.
+    let is_long = exchange.target.long_name.is_some();
+    if is_long {
+        may_read.clone()?;
+    }
     if may_read.is_err() {
         exchange.may(Activity::List).or(may_read.clone())?;
         return listing_page::answer(exchange).await.map_err(|refusal| match (refusal.fault(), may_read) {
@@ -89,7 +94,7 @@ async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
         Ok((handle, Err(error))) if error.fault() == Fault::Unsupported => {
             of_unknown_length(exchange, ContentStream::instead_of(error, &*handle).await?, lease)
         }
-        Ok((_, Err(error))) | Err(error) if error.fault() == Fault::IsDirectory => {
+        Ok((_, Err(error))) | Err(error) if error.fault() == Fault::IsDirectory && !is_long => {
             drop(lease);
             listing_page::answer(exchange).await
         }

@@ -38,8 +38,10 @@ impl Target {
             Err(refusal) => refusal,
         };
         let (directory, long_name) = text.split_at(text.rfind('/').unwrap_or(0));
+        // The origin gets the name as it is: it must not lead to another directory there.
+        let is_name = !percent_decode(long_name.as_bytes()).skip(1).any(|byte| matches!(byte, b'/' | b'\\' | 0));
         match decode(if directory.is_empty() { "/" } else { directory }) {
-            Ok(path) if refusal.status() == StatusCode::URI_TOO_LONG && !slash => {
+            Ok(path) if refusal.status() == StatusCode::URI_TOO_LONG && is_name && !slash => {
                 Ok(Self { path, slash, long_name: Some(long_name.to_owned()), token })
             }
             _ => Err(refusal),
@@ -117,8 +119,11 @@ mod tests {
             let found = target(&format!("{directory}/{long}?x=1")).unwrap();
             assert_eq!((found.path.to_string(), found.long_name), (path.to_owned(), Some(format!("/{long}"))));
         }
-        for uri in [format!("/{long}/"), format!("/{long}/f"), format!("/../{long}"), format!("/{long}%00")] {
-            assert!(target(&uri).is_err(), "{uri}");
+        for behind in ["/", "/f", "/..", "%00", "%2f..%2ff", "%2F..%2F..%2Fsecret%2Ff", "%5c..%5cf"] {
+            assert!(target(&format!("/d/{long}{behind}")).is_err(), "{behind}");
+        }
+        for before in ["/../", "/..%2f/", "/d%2f", "/d/..%2f", "/d%5c"] {
+            assert!(target(&format!("{before}{long}")).is_err(), "{before}");
         }
         assert_eq!(target("/d/f").unwrap().long_name, None);
     }
