@@ -81,8 +81,8 @@ impl Lookup {
         age_s.saturating_sub(lifetime_s) <= permitted.as_secs()
     }
 
-    /// Returns the metadata of the version that is known of an origin, with what it stated about it; `None` also if a
-    /// comparison of its time could miss a change of the content within the same second (RFC 9110 §8.8.2.2).
+    /// Returns metadata and freshness of the known version of an origin; `None` also if a comparison of its time could miss
+    /// a change of the content within the same second (RFC 9110 §8.8.2.2).
     pub(crate) fn held(&self, origin: &str) -> Option<Metadata> {
         let known = self.known.iter().find(|known| *known.version.origin == *origin)?;
         let freshness = Some(Arc::new(known.freshness.clone()));

@@ -88,7 +88,7 @@ impl<T: Clone + Send + Sync + 'static> JoinedOpens<T> {
                 tokio::spawn(async move {
                     let _turn = turns.acquire().await;
                     let outcome = open.await;
-                    // Who comes now gets a new one.
+                    // Later opens start a new one.
                     drop(registration);
                     let _ = sender.send(outcome);
                 });
