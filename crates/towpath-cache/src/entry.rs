@@ -66,6 +66,7 @@ pub(crate) struct Entry {
     /// The data file. The index is opened for each write, so that an open file takes one descriptor.
     data: OnceLock<Arc<dyn VolumeFile>>,
     opened: OnceCell<()>,
+    readers: Presence,
     /// Held while the files are opened: an open that was abandoned may still run.
     loading: std::sync::Mutex<()>,
     state: Mutex<State>,
@@ -154,6 +155,10 @@ impl WrittenFlight {
     }
 }
 
+/// Exists as long as a reader has an entry open.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Presence(Arc<()>);
+
 impl Entry {
     /// Creates an entry, whose files are not open yet.
     pub(crate) fn new(version: Version, name: EntryName, disk: &Arc<CacheDisk>, inventory: &Arc<Inventory>) -> Self {
@@ -168,6 +173,7 @@ impl Entry {
             slot,
             data: OnceLock::new(),
             opened: OnceCell::new(),
+            readers: Presence::default(),
             loading: std::sync::Mutex::default(),
             state: Mutex::new(State::default()),
         }
@@ -179,6 +185,16 @@ impl Entry {
 
     fn data(&self) -> Result<&Arc<dyn VolumeFile>> {
         self.data.get().ok_or_else(|| Error::new(Fault::Internal, "the entry of the cache is not open"))
+    }
+
+    /// Registers a reader.
+    pub(crate) fn enter(&self) -> Presence {
+        self.readers.clone()
+    }
+
+    /// Returns whether there are readers.
+    pub(crate) fn has_readers(&self) -> bool {
+        Arc::strong_count(&self.readers.0) > 1
     }
 
     /// Opens the files and reads the index, unless that was done.
@@ -307,6 +323,12 @@ impl Entry {
     /// Returns whether all bytes of `range` within the file are present.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
         self.state().extents.covers(&self.clipped(range))
+    }
+
+    /// Returns whether a byte of `range` is neither present nor in flight.
+    pub(crate) fn is_lost(&self, range: &Range<u64>) -> bool {
+        let (range, state) = (self.clipped(range), self.state());
+        state.extents.missing(&range).iter().any(|missing| !state.flights.gaps(missing).is_empty())
     }
 
     /// Returns the number of absent bytes in `range`.

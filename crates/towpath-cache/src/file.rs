@@ -24,12 +24,12 @@ use crate::{
     accounts::Account,
     announced::Positions,
     breaker::is_unreachable,
-    entry::{Entry, ExtentLease, VectorLease},
+    entry::{Entry, ExtentLease, Presence, VectorLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
     origin::{Origin, fetch},
     read_ahead::ReadAhead,
-    runs::{Presence, RUN_BYTES},
+    runs::RUN_BYTES,
     source::Source,
     version::Version,
 };
@@ -57,7 +57,7 @@ struct OpenedFile {
     metadata: Metadata,
     account: Account,
     read_ahead: Mutex<ReadAhead>,
-    presence: Presence,
+    _presence: Presence,
 }
 
 /// Where bytes can be read.
@@ -77,16 +77,8 @@ impl CachedFile {
         metadata: Metadata,
         account: Account,
     ) -> Self {
-        let source = Arc::new(source);
-        Self(Arc::new(OpenedFile {
-            origin,
-            entry,
-            source,
-            metadata,
-            account,
-            read_ahead: Mutex::default(),
-            presence: Presence::default(),
-        }))
+        let (source, _presence) = (Arc::new(source), entry.enter());
+        Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default(), _presence }))
     }
 
     /// Returns a handle of the same file for another reader.
@@ -99,7 +91,7 @@ impl CachedFile {
             metadata: metadata.clone(),
             account,
             read_ahead: Mutex::default(),
-            presence: Presence::default(),
+            _presence: entry.enter(),
         }))
     }
 
@@ -160,7 +152,7 @@ impl OpenedFile {
         let open = self.entry.start_flights(ranges);
         let flights = open.iter().map(|open| Arc::clone(&open.flight)).collect();
         if !open.is_empty() {
-            fetch(&self.entry, &self.source, &self.presence.reader(), open);
+            fetch(&self.entry, &self.source, open);
         }
         flights
     }
@@ -568,6 +560,10 @@ impl Preparation for AnnouncedReads {
             return Ok(());
         }
         if let Some(position) = self.by_offset.of(range.start) {
+            if self.file.entry.is_lost(&range) {
+                // Its request has failed, or was given up: what follows is requested again, too.
+                self.requested.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&position);
+            }
             self.request(position);
         }
         // A reader that forbids requests needs the bytes to be present. They are verified when they are read.

@@ -121,7 +121,13 @@ impl CacheStore {
             Ok(Ok((origin, OriginFile::Open(handle, metadata)))) => open.found(origin, Some(handle), metadata).await,
             Ok(Ok((origin, OriginFile::Unchanged(metadata)))) => open.found(origin, None, metadata).await,
             Ok(Ok((origin, OriginFile::Stream(stream)))) => match open.streamed(origin, stream).await {
-                Err(error) if let Some(stale) = open.lookup.stale_instead_of(&error) => open.stale(stale).await,
+                Err(error) => {
+                    origin.breaker.record(&Err::<(), _>(error.clone()));
+                    match open.lookup.stale_instead_of(&error) {
+                        Some(stale) => open.stale(stale).await,
+                        None => Err(error),
+                    }
+                }
                 opened => opened,
             },
             Ok(Err(stale)) => open.stale(&stale).await,
@@ -238,6 +244,7 @@ impl OriginOpen<'_> {
     async fn streamed(&self, origin: &Arc<Origin>, stream: ContentStream) -> Result<Opened> {
         let Self { store, caller, target, lookup, .. } = self;
         if !target.is_cacheable() || !lookup.may_store(&stream.metadata) {
+            store.remember(lookup, target, None, &stream.metadata).await;
             return Ok(Opened::Single(Arc::new(ResultFile::passed_on(stream))));
         }
         origin.counters.requests.fetch_add(1, Relaxed);
@@ -248,7 +255,10 @@ impl OriginOpen<'_> {
         }
         origin.counters.fetched_bytes.fetch_add(metadata.size, Relaxed);
         let metadata = lookup.date_back(metadata.clone());
-        let Some(found) = self.version(origin, &metadata)? else { return Ok(Opened::Collected(file)) };
+        let Some(found) = self.version(origin, &metadata)? else {
+            store.remember(lookup, target, None, &metadata).await;
+            return Ok(Opened::Collected(file));
+        };
         let version = store.entry_version(target, found.clone(), store.recheck(target)).await;
         let source = Source::new(store.opening(caller, target, &version), None);
         match store.cached(version, source, metadata.clone()).await {

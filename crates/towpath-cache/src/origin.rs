@@ -26,8 +26,7 @@ use crate::{
     breaker::Breaker,
     entry::{Entry, OpenFlight, WrittenFlight},
     flights::{Flight, Outcome},
-    results::MAX_RESULT_BYTES,
-    runs::{Progress, RUN_BYTES, Reader, RunPermit, Runs},
+    runs::{Progress, RUN_BYTES, RunPermit, Runs, shared_part},
     source::{OpenFile, Source},
     store::OriginStatistics,
     target::Target,
@@ -240,6 +239,12 @@ impl Origin {
         }
     }
 
+    /// Waits for a permit for a request for adjoining ranges: for what is in memory, at most an eighth of the budget, so
+    /// that other requests have a part of it.
+    async fn run_permit(&self) -> OwnedSemaphorePermit {
+        self.permit(RUN_MEMORY_BYTES.min(self.budget_units as usize * BUDGET_UNIT / 8)).await
+    }
+
     /// Waits for a permit for `bytes` in flight. A request larger than the budget takes all of it.
     async fn permit(&self, bytes: usize) -> OwnedSemaphorePermit {
         let units = u32::try_from(bytes.div_ceil(BUDGET_UNIT)).unwrap_or(u32::MAX).clamp(1, self.budget_units);
@@ -248,18 +253,14 @@ impl Origin {
     }
 }
 
-/// Returns the content of a file that is a stream, unless it is the version that is `held`; `None` for other files, and for
-/// long ones with a version: these are read by ranges.
+/// Returns the content of a file that is a stream, unless it is the version that is `held`; `None` for other files.
 async fn stream_of(file: &dyn ReadHandle, held: Option<&Metadata>) -> Result<Option<OriginFile>> {
-    let stream = match (file.stream().await, held) {
+    match (file.stream().await, held) {
         (Err(error), Some(held)) if error.code() == Some(NOT_MODIFIED) => {
-            return Ok(Some(OriginFile::Unchanged(renewed(held, error.freshness()))));
+            Ok(Some(OriginFile::Unchanged(renewed(held, error.freshness()))))
         }
-        (stream, _) => stream?,
-    };
-    let is_long =
-        |stream: &ContentStream| stream.metadata.size > MAX_RESULT_BYTES as u64 && stream.metadata.version.is_some();
-    Ok(stream.filter(|stream| !is_long(stream)).map(OriginFile::Stream))
+        (stream, _) => Ok(stream?.map(OriginFile::Stream)),
+    }
 }
 
 /// Returns the metadata of an unchanged file after a response that states `freshness`; without it, the earlier statement
@@ -273,29 +274,42 @@ fn renewed(held: &Metadata, freshness: Option<&Freshness>) -> Metadata {
     Metadata { freshness: freshness.cloned().or_else(earlier).map(Arc::new), ..held.clone() }
 }
 
-/// Starts fetching `flights` of `entry` from `source` for `reader`. Returns immediately. The requests continue when the
-/// reader leaves, because others may wait for them; except that a request for adjoining large ranges ends if none do.
-pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, reader: &Reader, flights: Vec<OpenFlight>) {
-    for mut flights in requests(Limits::of(source), flights) {
-        let (entry, source, reader) = (Arc::clone(entry), Arc::clone(source), reader.clone());
-        tokio::spawn(async move {
-            while !flights.is_empty() {
-                let run = run_permit(&source, &flights).await;
-                // After the wait: the file may have been opened at another origin meanwhile.
-                let file = match source.file().await {
-                    Ok(file) => file,
-                    Err(error) => {
-                        source.origins().primary().counters.failures.fetch_add(1, Relaxed);
-                        flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
-                        return;
-                    }
-                };
-                let (entry, source) = (Arc::clone(&entry), Arc::clone(&source));
-                let fetch = Fetch { file, entry, source, run, failure: Mutex::default() };
-                flights = Arc::new(fetch).run(&reader, flights).await;
-            }
-        });
+/// Starts fetching `flights` of `entry` from `source`. Returns immediately. The requests continue when their reader
+/// leaves, because others may wait for them; except that a request for adjoining large ranges ends without readers.
+pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
+    for flights in requests(Limits::of(source), flights) {
+        start(Arc::clone(entry), Arc::clone(source), flights);
     }
+}
+
+/// Starts fetching `flights`, which are one request, or several if others wait.
+fn start(entry: Arc<Entry>, source: Arc<Source>, mut flights: Vec<OpenFlight>) {
+    tokio::spawn(async move {
+        while !flights.is_empty() {
+            let run = run_permit(&source, &flights).await;
+            if run.is_some() && !entry.has_readers() {
+                flights.into_iter().for_each(|open| open.end(Outcome::Freed));
+                return;
+            }
+            // After the wait: the file may have been opened at another origin meanwhile.
+            let file = match source.file().await {
+                Ok(file) => file,
+                Err(error) => {
+                    source.origins().primary().counters.failures.fetch_add(1, Relaxed);
+                    flights.into_iter().for_each(|open| open.end(Outcome::Failed(error.clone())));
+                    return;
+                }
+            };
+            let later = match &run {
+                Some(run) if run.is_contended() => flights.split_off(shared_part(&flights)),
+                _ => Vec::new(),
+            };
+            let (entry, source) = (Arc::clone(&entry), Arc::clone(&source));
+            let fetch = Fetch { file, entry, source, run, failure: Mutex::default() };
+            flights = Arc::new(fetch).run(flights).await;
+            flights.extend(later);
+        }
+    });
 }
 
 /// Limits of requests to the origins of a file.
@@ -365,17 +379,20 @@ struct Fetch {
 }
 
 impl Fetch {
-    /// Fetches `flights` for `reader`. Returns those that are left because others wait.
-    async fn run(self: Arc<Self>, reader: &Reader, mut flights: Vec<OpenFlight>) -> Vec<OpenFlight> {
+    /// Fetches `flights`. Returns those that are left because others wait.
+    async fn run(self: Arc<Self>, mut flights: Vec<OpenFlight>) -> Vec<OpenFlight> {
         let bytes: usize = flights.iter().map(|open| open.flight.length()).sum();
         let origin = &self.file.origin;
-        let permit = origin.permit(if self.run.is_some() { RUN_MEMORY_BYTES } else { bytes }).await;
+        let permit = match self.run {
+            Some(_) => origin.run_permit().await,
+            None => origin.permit(bytes).await,
+        };
         origin.counters.requests.fetch_add(1, Relaxed);
         let (arrived, left) = match flights.pop() {
             Some(single) if flights.is_empty() => (self.read(single).await, Vec::new()),
             Some(last) => {
                 flights.push(last);
-                self.read_vector(reader, flights).await
+                self.read_vector(flights).await
             }
             None => return Vec::new(),
         };
@@ -413,11 +430,7 @@ impl Fetch {
 
     /// Reads several flights with one request. Returns those that are written and have to be checked, and those that are
     /// left because others wait.
-    async fn read_vector(
-        self: &Arc<Self>,
-        reader: &Reader,
-        flights: Vec<OpenFlight>,
-    ) -> (Vec<WrittenFlight>, Vec<OpenFlight>) {
+    async fn read_vector(self: &Arc<Self>, flights: Vec<OpenFlight>) -> (Vec<WrittenFlight>, Vec<OpenFlight>) {
         let together = if self.run.is_some() { 1 } else { WRITTEN_TOGETHER };
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
@@ -443,13 +456,26 @@ impl Fetch {
                 let (fetch, written) = (Arc::clone(self), std::mem::take(&mut written));
                 tokio::spawn(async move { fetch.show(written).await });
             }
-            match run.progress(received, reader, open.iter().flatten()) {
+            if !self.entry.disk().accepts_data() {
+                open.into_iter().flatten().for_each(|open| open.end(Outcome::NotStored));
+                return (written, Vec::new());
+            }
+            match run.progress(received, self.entry.has_readers(), open.iter().flatten()) {
                 Progress::Continue => {}
                 Progress::GiveWay => return (written, open.into_iter().flatten().collect()),
                 Progress::Stop => {
                     open.into_iter().flatten().for_each(|open| open.end(Outcome::Freed));
                     return (written, Vec::new());
                 }
+                Progress::Split(index) => {
+                    let rest = open.iter_mut().filter(|open| open.is_some()).skip(index);
+                    let far = rest.filter_map(Option::take).collect();
+                    start(Arc::clone(&self.entry), Arc::clone(&self.source), far);
+                }
+            }
+            // The rest was split off.
+            if open.iter().all(Option::is_none) {
+                break;
             }
         }
         for open in open.into_iter().flatten() {

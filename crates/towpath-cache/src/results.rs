@@ -18,7 +18,7 @@ use towpath_store::{
 use crate::file::past_the_end;
 
 /// Maximum size of collected content in bytes.
-pub(crate) const MAX_RESULT_BYTES: usize = 16 << 20;
+const MAX_RESULT_BYTES: usize = 16 << 20;
 /// Memory for collected content in bytes: more is passed on without being stored.
 const MEMORY_BYTES: usize = 256 << 20;
 /// Unit of the memory for collected content in bytes.

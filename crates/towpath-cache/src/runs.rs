@@ -2,11 +2,12 @@
 //!
 //! A connection needs seconds to reach the rate of a long path, and several that begin at the same time overflow the queue
 //! of its bottleneck. So a reader of a whole file has one request at a time for all that it announced, up to
-//! [`RUN_BYTES`]. It ends early, at the next part, when its reader has left, or when other requests wait and it has
-//! received [`SHARED_BYTES`]: the rest then waits for another turn.
+//! [`RUN_BYTES`], or [`SHARED_BYTES`] if other requests wait. It ends early, at the next part, when no reader of the file
+//! is left, or when others wait and it has received [`SHARED_BYTES`]: the rest then waits for another turn. What another
+//! reader waits for far behind gets a request of its own.
 
 use std::sync::{
-    Arc, Weak,
+    Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
@@ -17,7 +18,10 @@ use crate::entry::OpenFlight;
 /// Maximum number of bytes of adjoining ranges in one request.
 pub(crate) const RUN_BYTES: u64 = 1 << 30;
 /// Received bytes after which a request gives way to others.
-const SHARED_BYTES: u64 = 16 << 20;
+pub(crate) const SHARED_BYTES: u64 = 16 << 20;
+/// Distance in bytes from which on a part that a reader waits for gets a request of its own. Clients with several requests
+/// in flight wait for parts that are nearer.
+const FAR_BYTES: u64 = 64 << 20;
 /// Maximum number of such requests to an origin at the same time. Their number should not change: TCP takes seconds to use
 /// the share of a connection that ended.
 const MAX_RUNS: usize = 4;
@@ -60,6 +64,8 @@ pub(crate) enum Progress {
     GiveWay,
     /// No reader is left.
     Stop,
+    /// A reader waits for the flight with this index in the rest.
+    Split(usize),
 }
 
 impl Runs {
@@ -74,42 +80,44 @@ impl Runs {
 }
 
 impl RunPermit {
-    /// Returns what to do after `received` bytes of a request for `reader` that lacks `rest`.
+    /// Returns whether others wait for a permit.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
+    }
+
+    /// Returns what to do after `received` bytes of a request that lacks `rest`, in order, of an entry that has readers or
+    /// not.
     pub(crate) fn progress<'a>(
         &self,
         received: u64,
-        reader: &Reader,
-        mut rest: impl Iterator<Item = &'a OpenFlight>,
+        has_readers: bool,
+        rest: impl Iterator<Item = &'a OpenFlight>,
     ) -> Progress {
-        if reader.has_left() && !rest.any(OpenFlight::is_awaited) {
+        if !has_readers {
             return Progress::Stop;
         }
-        match received >= SHARED_BYTES && self.waiting.load(Relaxed) > 0 {
-            true => Progress::GiveWay,
-            false => Progress::Continue,
+        if received >= SHARED_BYTES && self.is_contended() {
+            return Progress::GiveWay;
         }
+        let mut distance = 0;
+        for (index, open) in rest.enumerate() {
+            if distance >= FAR_BYTES && open.is_awaited() {
+                return Progress::Split(index);
+            }
+            distance += open.flight.length() as u64;
+        }
+        Progress::Continue
     }
 }
 
-/// Exists as long as a reader has its file open.
-#[derive(Debug, Default)]
-pub(crate) struct Presence(Arc<()>);
-
-impl Presence {
-    /// Returns the reader.
-    pub(crate) fn reader(&self) -> Reader {
-        Reader(Arc::downgrade(&self.0))
-    }
-}
-
-/// The reader for whom bytes are requested.
-#[derive(Debug, Clone)]
-pub(crate) struct Reader(Weak<()>);
-
-impl Reader {
-    fn has_left(&self) -> bool {
-        self.0.strong_count() == 0
-    }
+/// Returns how many of `flights` a request has if others wait: those of [`SHARED_BYTES`], at least one.
+pub(crate) fn shared_part(flights: &[OpenFlight]) -> usize {
+    let mut bytes = 0;
+    let fits = |open: &&OpenFlight| {
+        bytes += open.flight.length() as u64;
+        bytes <= SHARED_BYTES
+    };
+    flights.iter().take_while(fits).count().max(1)
 }
 
 #[cfg(test)]
@@ -119,14 +127,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_run_ends_when_its_reader_leaves_and_gives_way_to_others() {
-        let (runs, presence) = (Runs::default(), Presence::default());
-        let reader = presence.reader();
+    async fn a_run_ends_without_readers_and_gives_way_to_others() {
+        let runs = Runs::default();
         let mut permits = Vec::new();
         for _ in 0..MAX_RUNS {
             permits.push(runs.permit().await);
         }
-        let progress = |received| permits[0].progress(received, &reader, std::iter::empty());
+        let progress = |received| permits[0].progress(received, true, std::iter::empty());
         assert_eq!(progress(SHARED_BYTES), Progress::Continue);
         {
             let mut other = std::pin::pin!(runs.permit());
@@ -135,7 +142,6 @@ mod tests {
             assert_eq!(progress(SHARED_BYTES), Progress::GiveWay);
         }
         assert_eq!(progress(SHARED_BYTES), Progress::Continue, "the other one has left");
-        drop(presence);
-        assert_eq!(progress(0), Progress::Stop);
+        assert_eq!(permits[0].progress(0, false, std::iter::empty()), Progress::Stop);
     }
 }

@@ -123,6 +123,34 @@ async fn a_request_for_a_whole_file_ends_when_its_only_reader_leaves() {
 }
 
 #[tokio::test]
+async fn what_a_reader_waits_for_far_behind_has_a_request_of_its_own() {
+    const MIB: usize = 1 << 20;
+    let origin = Origin::with_separate_connections(200 * MIB).await;
+    let (first, second) = (origin.open().await, origin.open().await);
+    let preparation = first.prepare(&[range(0, 200 * MIB)]).unwrap();
+    preparation.ready(range(0, MIB)).await.unwrap();
+    origin.check(&*second, 190 * MIB as u64, MIB).await;
+    assert!(origin.statistics().fetched_bytes < 100 << 20, "{:?}", origin.statistics());
+    preparation.ready(range(180 * MIB as u64, MIB)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_goes_on_with_long_requests_when_that_of_another_has_ended() {
+    const MIB: usize = 1 << 20;
+    let origin = Origin::with_separate_connections(80 * MIB).await;
+    let (first, second) = (origin.open().await, origin.open().await);
+    let preparations = [&first, &second].map(|file| file.prepare(&[range(0, 80 * MIB)]).unwrap());
+    preparations[0].ready(range(0, MIB)).await.unwrap();
+    let [one, other] = preparations;
+    drop((one, first));
+    for offset in (0..80 * MIB as u64).step_by(MIB) {
+        other.ready(range(offset, MIB)).await.unwrap();
+        origin.check(&*second, offset, MIB).await;
+    }
+    assert!(origin.statistics().requests <= 2, "{:?}", origin.statistics());
+}
+
+#[tokio::test]
 async fn long_requests_give_way_to_others() {
     const PART: usize = 40 << 20;
     let origin = Origin::with_separate_connections(5 * PART).await;
