@@ -131,6 +131,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(chunk)
         self.close_connection = True
 
+    def send_overwritten(self, is_range, start: int, end: int) -> None:
+        """Sends a half, is overwritten by another version, and sends a half of that."""
+        origin, half = self.server, (start + end) // 2
+        self._send(is_range, start, end, origin.data[start:half], end - start)
+        origin.data, origin.tag = content(SIZE, 2), '"two"'
+        self.wfile.write(origin.data[half:end])
+
     def fail(self, *_) -> None:
         """Fails without a word."""
         self.connection.close()
@@ -195,6 +202,24 @@ def test_misbehaving_origin(binary, here, mode):
         assert get(cache, "/file", span) == origin.data[span[0]:span[1]]
         assert stats(binary, cache)["origins"][0]["fetched_bytes"] == fetched, "it is in the cache"
         assert resident_bytes(cache) < MAX_RESIDENT_BYTES
+    finally:
+        cache.stop()
+        origin.shutdown()
+        origin.server_close()
+
+
+def test_file_overwritten_while_it_is_sent(binary, here, monkeypatch):
+    monkeypatch.setitem(MODES, "overwritten", Handler.send_overwritten)
+    origin = Origin()
+    cache = start_cache(binary, f"http://{HOST}:{origin.server_port}/", here / "cache")
+    try:
+        origin.mode = "overwritten"
+        whole = origin.data
+        got = get(cache, "/file")
+        assert origin.misbehaved > 0 and origin.data != whole
+        assert got in (None, whole, origin.data)
+        origin.mode = "right"
+        assert eventually(lambda: get(cache, "/file") == origin.data, 30)
     finally:
         cache.stop()
         origin.shutdown()

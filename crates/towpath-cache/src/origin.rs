@@ -15,7 +15,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+};
 use towpath_proto::units::HumanDuration;
 use towpath_store::{
     ByteRange, Caller, ContentStream, Error, Fault, Freshness, Metadata, OpenOptions, ReadHandle, Result, Store,
@@ -43,8 +46,6 @@ const VECTOR_BYTES: usize = 8 << 20;
 const RUN_MEMORY_BYTES: usize = 4 << 20;
 /// The status of a response that says that a file is unchanged (RFC 9110 §15.4.5).
 const NOT_MODIFIED: u32 = 304;
-/// Number of arrived parts of a run that are checked together, if the version of the file is weak.
-const CHECKED_TOGETHER: usize = 4;
 /// Maximum number of small arrived ranges that are written by one job.
 const WRITTEN_TOGETHER: usize = 64;
 
@@ -401,17 +402,30 @@ impl Fetch {
             // Once for the request, however many ranges it had.
             origin.breaker.record(&Err::<(), _>(error));
         }
-        self.show(arrived).await;
+        // Its error has ended the flights.
+        let _ = self.show(arrived).await;
         left
     }
 
     /// Makes written bytes visible, if they are certainly of the opened version.
-    async fn show(&self, written: Vec<WrittenFlight>) {
-        match self.file.check().await {
-            Ok(()) => self.entry.publish(written).await,
+    ///
+    /// # Errors
+    /// `Changed` and errors of the origin; the flights have ended with it.
+    async fn show(&self, written: Vec<WrittenFlight>) -> Result<()> {
+        let checked = match self.run {
+            _ if written.is_empty() => return Ok(()),
+            Some(_) => self.file.check_long_response().await,
+            None => self.file.check().await,
+        };
+        match checked {
+            Ok(()) => {
+                self.entry.publish(written).await;
+                Ok(())
+            }
             Err(error) => {
                 let error = self.failed(error);
                 written.into_iter().for_each(|written| written.end(Outcome::Failed(error.clone())));
+                Err(error)
             }
         }
     }
@@ -435,7 +449,7 @@ impl Fetch {
         let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
         let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
         let mut reads = self.file.handle.read_vector(ranges).ready_chunks(together);
-        let (mut written, mut received) = (Vec::new(), 0);
+        let (mut written, mut received, mut check) = (Vec::new(), 0, None::<JoinHandle<Result<()>>>);
         while let Some(results) = reads.next().await {
             let mut arrived = Vec::with_capacity(results.len());
             for (index, result) in results {
@@ -447,14 +461,21 @@ impl Fetch {
             }
             received += arrived.iter().map(|(_, data)| data.len() as u64).sum::<u64>();
             let arrived = self.entry.write(arrived).await;
-            match self.file.is_strong() {
+            match self.run.is_none() && self.file.is_strong() {
                 true => self.entry.publish(arrived).await,
                 false => written.extend(arrived),
             }
             let Some(run) = &self.run else { continue };
-            if written.len() >= CHECKED_TOGETHER {
+            // One check at a time: what arrives meanwhile is checked together.
+            if check.as_ref().is_none_or(JoinHandle::is_finished) {
+                if let Some(ended) = check.take()
+                    && let Ok(Err(error)) = ended.await
+                {
+                    open.into_iter().flatten().for_each(|open| open.end(Outcome::Failed(error.clone())));
+                    return (written, Vec::new());
+                }
                 let (fetch, written) = (Arc::clone(self), std::mem::take(&mut written));
-                tokio::spawn(async move { fetch.show(written).await });
+                check = Some(tokio::spawn(async move { fetch.show(written).await }));
             }
             if !self.entry.disk().accepts_data() {
                 open.into_iter().flatten().for_each(|open| open.end(Outcome::NotStored));

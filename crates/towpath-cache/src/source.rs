@@ -80,6 +80,15 @@ impl OpenFile {
         !self.is_weak
     }
 
+    /// Checks that everything read so far was of the opened version, also if a long response has been sent while the file
+    /// was overwritten: the tags of HTTP say only what it was at the start of the response. Costs a round trip.
+    ///
+    /// # Errors
+    /// `Changed`; errors of the origin.
+    pub(crate) async fn check_long_response(&self) -> Result<()> {
+        self.handle.read(self.size.saturating_sub(1), 1).await.map(drop)
+    }
+
     /// Checks that everything read so far was of the opened version. Costs a round trip if the tags are weak.
     ///
     /// # Errors

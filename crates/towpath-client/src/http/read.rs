@@ -79,6 +79,15 @@ pub(super) struct PinnedMetadata {
     version: Option<Version>,
 }
 
+impl PinnedMetadata {
+    /// Returns the offset of the last byte, if `offset` is past it and the version is weak: a request for it compares the
+    /// version.
+    fn weak_end(&self, offset: u64) -> Option<u64> {
+        let is_weak = self.version.as_ref().is_some_and(|version| version.tag.is_weak());
+        self.metadata.size.checked_sub(1).filter(|_| is_weak && offset >= self.metadata.size)
+    }
+}
+
 impl RemoteFile {
     /// Creates a handle of the file at `path`, whose URL is `target`, without a request.
     pub(super) fn new(
@@ -227,6 +236,10 @@ impl RemoteFile {
     /// Reads `length` bytes of the file from `offset` on, or fewer at the end, and appends them to `buffer`.
     pub(super) async fn fetch(&self, offset: u64, length: usize, buffer: Vec<u8>) -> Result<Vec<u8>> {
         if length == 0 {
+            return Ok(buffer);
+        }
+        if let Some(last) = self.pinned.get().and_then(|pinned| pinned.weak_end(offset)) {
+            Box::pin(self.fetch(last, 1, Vec::new())).await?;
             return Ok(buffer);
         }
         let end = offset.saturating_add(length as u64);
