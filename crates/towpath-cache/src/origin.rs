@@ -393,7 +393,10 @@ impl Fetch {
             Some(single) if flights.is_empty() => (self.read(single).await, Vec::new()),
             Some(last) => {
                 flights.push(last);
-                self.read_vector(flights).await
+                match &self.run {
+                    Some(run) => self.read_run(run, flights).await,
+                    None => (self.read_vector(flights).await, Vec::new()),
+                }
             }
             None => return Vec::new(),
         };
@@ -442,68 +445,92 @@ impl Fetch {
         }
     }
 
-    /// Reads several flights with one request. Returns those that are written and have to be checked, and those that are
-    /// left because others wait.
-    async fn read_vector(self: &Arc<Self>, flights: Vec<OpenFlight>) -> (Vec<WrittenFlight>, Vec<OpenFlight>) {
-        let together = if self.run.is_some() { 1 } else { WRITTEN_TOGETHER };
-        let ranges = flights.iter().map(|open| range_of(&open.flight)).collect();
-        let mut open: Vec<Option<OpenFlight>> = flights.into_iter().map(Some).collect();
-        let mut reads = self.file.handle.read_vector(ranges).ready_chunks(together);
-        let (mut written, mut received, mut check) = (Vec::new(), 0, None::<JoinHandle<Result<()>>>);
+    /// Reads several flights with one request. Returns those that are written and have to be checked.
+    async fn read_vector(&self, flights: Vec<OpenFlight>) -> Vec<WrittenFlight> {
+        let mut rest = Rest::of(flights);
+        let mut reads = self.file.handle.read_vector(rest.ranges()).ready_chunks(WRITTEN_TOGETHER);
+        let mut written = Vec::new();
         while let Some(results) = reads.next().await {
-            let mut arrived = Vec::with_capacity(results.len());
-            for (index, result) in results {
-                let Some(open) = open.get_mut(index).and_then(Option::take) else { continue };
-                match self.accept(&open.flight, result) {
-                    Ok(data) => arrived.push((open, data)),
-                    Err(error) => open.end(Outcome::Failed(error)),
-                }
-            }
-            received += arrived.iter().map(|(_, data)| data.len() as u64).sum::<u64>();
+            let arrived = results.into_iter().filter_map(|result| self.take(&mut rest, result)).collect();
             let arrived = self.entry.write(arrived).await;
-            match self.run.is_none() && self.file.is_strong() {
+            match self.file.is_strong() {
                 true => self.entry.publish(arrived).await,
                 false => written.extend(arrived),
             }
-            let Some(run) = &self.run else { continue };
+        }
+        self.end_missing(rest);
+        written
+    }
+
+    /// Reads the flights of a run with one request. Returns those that are written and have to be checked, and those that
+    /// are left because others wait.
+    async fn read_run(
+        self: &Arc<Self>,
+        run: &RunPermit,
+        flights: Vec<OpenFlight>,
+    ) -> (Vec<WrittenFlight>, Vec<OpenFlight>) {
+        let mut rest = Rest::of(flights);
+        let mut reads = self.file.handle.read_vector(rest.ranges());
+        let (mut written, mut received, mut check) = (Vec::new(), 0, None::<JoinHandle<Result<()>>>);
+        let mut is_divided = false;
+        while let Some(result) = reads.next().await {
+            let arrived = self.take(&mut rest, result);
+            received += arrived.as_ref().map_or(0, |(_, data)| data.len() as u64);
+            written.extend(self.entry.write(arrived.into_iter().collect()).await);
             // One check at a time: what arrives meanwhile is checked together.
             if check.as_ref().is_none_or(JoinHandle::is_finished) {
                 if let Some(ended) = check.take()
                     && let Ok(Err(error)) = ended.await
                 {
-                    open.into_iter().flatten().for_each(|open| open.end(Outcome::Failed(error.clone())));
-                    return (written, Vec::new());
+                    rest.end(&Outcome::Failed(error));
+                    break;
                 }
                 let (fetch, written) = (Arc::clone(self), std::mem::take(&mut written));
                 check = Some(tokio::spawn(async move { fetch.show(written).await }));
             }
             if !self.entry.disk().accepts_data() {
-                open.into_iter().flatten().for_each(|open| open.end(Outcome::NotStored));
-                return (written, Vec::new());
+                rest.end(&Outcome::NotStored);
+                break;
             }
-            match run.progress(received, self.entry.has_readers(), open.iter().flatten()) {
+            match run.progress(received, self.entry.has_readers(), rest.flights()) {
                 Progress::Continue => {}
-                Progress::GiveWay => return (written, open.into_iter().flatten().collect()),
+                Progress::GiveWay => return (written, rest.split_off(0)),
                 Progress::Stop => {
-                    open.into_iter().flatten().for_each(|open| open.end(Outcome::Freed));
-                    return (written, Vec::new());
+                    rest.end(&Outcome::Freed);
+                    break;
                 }
                 Progress::Split(index) => {
-                    let rest = open.iter_mut().filter(|open| open.is_some()).skip(index);
-                    let far = rest.filter_map(Option::take).collect();
-                    start(Arc::clone(&self.entry), Arc::clone(&self.source), far);
+                    is_divided = true;
+                    start(Arc::clone(&self.entry), Arc::clone(&self.source), rest.split_off(index));
                 }
             }
-            // The rest was split off.
-            if open.iter().all(Option::is_none) {
+            // The end of an undivided response leaves its connection to the next request.
+            if is_divided && rest.is_empty() {
                 break;
             }
         }
-        for open in open.into_iter().flatten() {
-            let error = Error::new(Fault::Truncated, "the response of the origin lacks a range");
-            open.end(Outcome::Failed(self.failed(error)));
-        }
+        self.end_missing(rest);
         (written, Vec::new())
+    }
+
+    /// Takes the flight of a result from `rest`; ends it if the result is an error.
+    fn take(&self, rest: &mut Rest, (index, result): (usize, Result<Bytes>)) -> Option<(OpenFlight, Bytes)> {
+        let open = rest.take(index)?;
+        match self.accept(&open.flight, result) {
+            Ok(data) => Some((open, data)),
+            Err(error) => {
+                open.end(Outcome::Failed(error));
+                None
+            }
+        }
+    }
+
+    /// Ends flights for which there was no result.
+    fn end_missing(&self, mut rest: Rest) {
+        if !rest.is_empty() {
+            let error = Error::new(Fault::Truncated, "the response of the origin lacks a range");
+            rest.end(&Outcome::Failed(self.failed(error)));
+        }
     }
 
     /// Checks and counts the result of a range.
@@ -526,6 +553,43 @@ impl Fetch {
         self.file.origin.counters.failures.fetch_add(1, Relaxed);
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         error
+    }
+}
+
+/// The flights of a request that have not arrived, in order.
+struct Rest(Vec<Option<OpenFlight>>);
+
+impl Rest {
+    fn of(flights: Vec<OpenFlight>) -> Self {
+        Self(flights.into_iter().map(Some).collect())
+    }
+
+    /// Returns the ranges; the index of each is that of its result.
+    fn ranges(&self) -> Vec<ByteRange> {
+        self.flights().map(|open| range_of(&open.flight)).collect()
+    }
+
+    fn flights(&self) -> impl Iterator<Item = &OpenFlight> {
+        self.0.iter().flatten()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.flights().next().is_none()
+    }
+
+    fn take(&mut self, index: usize) -> Option<OpenFlight> {
+        self.0.get_mut(index)?.take()
+    }
+
+    /// Takes the flights from the one with this index in [`Self::flights`] on.
+    fn split_off(&mut self, index: usize) -> Vec<OpenFlight> {
+        let rest = self.0.iter_mut().filter(|open| open.is_some()).skip(index);
+        rest.filter_map(Option::take).collect()
+    }
+
+    /// Ends all flights.
+    fn end(&mut self, outcome: &Outcome) {
+        self.split_off(0).into_iter().for_each(|open| open.end(outcome.clone()));
     }
 }
 
