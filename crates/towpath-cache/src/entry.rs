@@ -338,20 +338,24 @@ impl Entry {
 
     /// Returns whether all bytes of `range` within the file are present and verified.
     pub(crate) fn is_verified(&self, range: &Range<u64>) -> bool {
-        self.state().extents.is_verified(&self.clipped(range), clock::now())
+        self.are_verified(std::slice::from_ref(range))
     }
 
     /// Returns whether all bytes of `ranges` within the file are present and verified.
     pub(crate) fn are_verified(&self, ranges: &[Range<u64>]) -> bool {
-        let (state, now) = (self.state(), clock::now());
+        self.are_verified_in(&self.state(), ranges)
+    }
+
+    fn are_verified_in(&self, state: &State, ranges: &[Range<u64>]) -> bool {
+        let now = clock::now();
         ranges.iter().all(|range| state.extents.is_verified(&self.clipped(range), now))
     }
 
     /// Keeps the bytes of `ranges` in place until the lease is dropped, if all of them are present and verified.
     pub(crate) fn lease_verified(self: &Arc<Self>, ranges: &Arc<[Range<u64>]>) -> Option<VectorLease> {
         {
-            let (mut state, now) = (self.state(), clock::now());
-            if !ranges.iter().all(|range| state.extents.is_verified(&self.clipped(range), now)) {
+            let mut state = self.state();
+            if !self.are_verified_in(&state, ranges) {
                 return None;
             }
             ranges.iter().for_each(|range| state.extents.lease(range));

@@ -77,22 +77,18 @@ impl CachedFile {
         metadata: Metadata,
         account: Account,
     ) -> Self {
-        let (source, _presence) = (Arc::new(source), entry.enter());
-        Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default(), _presence }))
+        Self::open(origin, entry, Arc::new(source), metadata, account)
     }
 
     /// Returns a handle of the same file for another reader.
     pub(crate) fn reopened(&self, account: Account) -> Self {
         let OpenedFile { origin, entry, source, metadata, .. } = &*self.0;
-        Self(Arc::new(OpenedFile {
-            origin: Arc::clone(origin),
-            entry: Arc::clone(entry),
-            source: Arc::clone(source),
-            metadata: metadata.clone(),
-            account,
-            read_ahead: Mutex::default(),
-            _presence: entry.enter(),
-        }))
+        Self::open(Arc::clone(origin), Arc::clone(entry), Arc::clone(source), metadata.clone(), account)
+    }
+
+    fn open(origin: Arc<Origin>, entry: Arc<Entry>, source: Arc<Source>, metadata: Metadata, account: Account) -> Self {
+        let _presence = entry.enter();
+        Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default(), _presence }))
     }
 
     /// Returns the version of the file.

@@ -240,9 +240,9 @@ impl Origin {
         }
     }
 
-    /// Waits for a permit for a request for adjoining ranges: for what is in memory, at most an eighth of the budget, so
-    /// that other requests have a part of it.
-    async fn run_permit(&self) -> OwnedSemaphorePermit {
+    /// Waits for a permit for the memory of a request for adjoining ranges. It takes at most an eighth of the budget, so
+    /// that other requests are not kept waiting.
+    async fn run_memory_permit(&self) -> OwnedSemaphorePermit {
         self.permit(RUN_MEMORY_BYTES.min(self.budget_units as usize * BUDGET_UNIT / 8)).await
     }
 
@@ -385,7 +385,7 @@ impl Fetch {
         let bytes: usize = flights.iter().map(|open| open.flight.length()).sum();
         let origin = &self.file.origin;
         let permit = match self.run {
-            Some(_) => origin.run_permit().await,
+            Some(_) => origin.run_memory_permit().await,
             None => origin.permit(bytes).await,
         };
         origin.counters.requests.fetch_add(1, Relaxed);

@@ -19,8 +19,8 @@ use crate::entry::OpenFlight;
 pub(crate) const RUN_BYTES: u64 = 1 << 30;
 /// Received bytes after which a request gives way to others.
 pub(crate) const SHARED_BYTES: u64 = 16 << 20;
-/// Distance in bytes from which on a part that a reader waits for gets a request of its own. Clients with several requests
-/// in flight wait for parts that are nearer.
+/// Minimum distance in bytes of an awaited part that gets a request of its own. Clients with several requests in flight
+/// wait for nearer parts.
 const FAR_BYTES: u64 = 64 << 20;
 /// Maximum number of such requests to an origin at the same time. Their number should not change: TCP takes seconds to use
 /// the share of a connection that ended.

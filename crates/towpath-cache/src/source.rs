@@ -80,8 +80,8 @@ impl OpenFile {
         !self.is_weak
     }
 
-    /// Checks that everything read so far was of the opened version, also if a long response has been sent while the file
-    /// was overwritten: the tags of HTTP say only what it was at the start of the response. Costs a round trip.
+    /// Checks that everything read so far was of the opened version, even if the file was overwritten during a long
+    /// response: its tag is that of the file at the start of the response. Costs a round trip.
     ///
     /// # Errors
     /// `Changed`; errors of the origin.

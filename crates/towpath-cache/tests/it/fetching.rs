@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future::join_all};
-use towpath_store::{ByteRange, Fault, ReadBuffer};
+use towpath_store::{ByteRange, Fault, Preparation, ReadBuffer, ReadHandle};
 
 use crate::origin::Origin;
 
@@ -74,6 +74,20 @@ async fn announced_ranges_are_fetched_at_once_and_nothing_else() {
     assert!(file.local_part(0, 5001).is_none(), "a hole is not sent as zeros");
 }
 
+/// Reads and compares the first `bytes` of an announced file in parts of `step` bytes, each when it is ready.
+async fn read_announced(
+    origin: &Origin,
+    file: &dyn ReadHandle,
+    preparation: &dyn Preparation,
+    bytes: u64,
+    step: usize,
+) {
+    for offset in (0..bytes).step_by(step) {
+        preparation.ready(range(offset, step)).await.unwrap();
+        origin.check(file, offset, step).await;
+    }
+}
+
 #[tokio::test]
 async fn a_long_announced_range_is_fetched_in_large_requests_ahead_of_its_reader() {
     let origin = Origin::with_file(80 << 20).await;
@@ -81,10 +95,7 @@ async fn a_long_announced_range_is_fetched_in_large_requests_ahead_of_its_reader
     let preparation = file.prepare(&[range(0, 80 << 20)]).unwrap();
     preparation.ready(range(0, 1000)).await.unwrap();
     assert!(origin.statistics().fetched_bytes <= 65 << 20, "{:?}", origin.statistics());
-    for offset in (0..80 << 20).step_by(256 << 10) {
-        preparation.ready(range(offset, 256 << 10)).await.unwrap();
-        origin.check(&*file, offset, 256 << 10).await;
-    }
+    read_announced(&origin, &*file, &*preparation, 80 << 20, 256 << 10).await;
     assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (80, 80 << 20));
 }
 
@@ -94,10 +105,7 @@ async fn adjoining_bytes_are_requested_together_over_separate_connections() {
     let origin = Origin::with_separate_connections(80 * MIB).await;
     let file = origin.open().await;
     let preparation = file.prepare(&[range(0, 80 * MIB)]).unwrap();
-    for offset in (0..80 * MIB as u64).step_by(MIB) {
-        preparation.ready(range(offset, MIB)).await.unwrap();
-        origin.check(&*file, offset, MIB).await;
-    }
+    read_announced(&origin, &*file, &*preparation, 80 << 20, MIB).await;
     assert_eq!((origin.statistics().requests, origin.statistics().fetched_bytes), (1, 80 << 20));
 }
 
@@ -143,10 +151,7 @@ async fn a_reader_goes_on_with_long_requests_when_that_of_another_has_ended() {
     preparations[0].ready(range(0, MIB)).await.unwrap();
     let [one, other] = preparations;
     drop((one, first));
-    for offset in (0..80 * MIB as u64).step_by(MIB) {
-        other.ready(range(offset, MIB)).await.unwrap();
-        origin.check(&*second, offset, MIB).await;
-    }
+    read_announced(&origin, &*second, &*other, 80 << 20, MIB).await;
     assert!(origin.statistics().requests <= 2, "{:?}", origin.statistics());
 }
 

@@ -290,7 +290,7 @@ impl RemoteFile {
     }
 
     /// Streams the whole file, if the server does not send its length, or the result of a query, if the server sends it
-    /// whole. One request also for a query whose result is a file with ranges, of which it gets a single byte.
+    /// whole. If the result of a query has ranges, this costs one request as well, for a single byte.
     async fn begin_stream(&self) -> Result<Option<ContentStream>> {
         let mut request = Request::new(&self.site, Method::GET);
         (request.of_file, request.prompt) = (true, false);

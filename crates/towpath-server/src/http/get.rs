@@ -66,7 +66,7 @@ async fn open(exchange: &Exchange) -> Result<(Arc<dyn ReadHandle>, Result<Metada
 async fn get(exchange: &Exchange) -> Result<Response<Content>, Refusal> {
     // The required right is only known when the path is opened.
     let may_read = exchange.may(Activity::Read);
-    // Of the result of a query the metadata cannot be stated without the right to read.
+    // The metadata of a query's result need the right to read.
     let is_stat = exchange.verb == Verb::Head && exchange.content_query().is_none();
     if may_read.is_err() && is_stat && exchange.may(Activity::List).is_err() {
         exchange.may(Activity::Stat)?;
