@@ -271,9 +271,9 @@ impl InterruptedCopy {
         let directory = tempfile::tempdir().unwrap();
         let local: Arc<dyn Store> = Arc::new(LocalStore::open(directory.path(), LocalOptions::default()).unwrap());
         let run = Self { files, stores, to: FaultStore::new(local, Faults::default()), _directory: directory };
-        let replicas = run.sources(run.lead(), lying(&run.stores[1], ReadFaults::default()));
+        // Delays, so that the copy is not complete before `is_enough` is checked again.
+        let replicas = run.sources(run.lead(), lying_slowly(&run.stores[1], ReadFaults::default()));
         let (mover, job) = run.mover(&replicas);
-        // The second source delivers most of the file.
         let is_enough = || given(&replicas).get(1).is_some_and(|bytes| *bytes >= 20 << 20);
         tokio::select! {
             _ = mover.copy(&job) => panic!("it is killed before its end"),
@@ -311,7 +311,6 @@ impl InterruptedCopy {
         let (copied, ()) = tokio::join!(mover.copy(&job), meanwhile());
         let copied = copied.unwrap().expect("nothing was there");
         let there = get(&job.to.store, "/copy").await.unwrap();
-        // On a busy machine the earlier run may have had all that differs from the second source, which is then proved.
         let expected = &self.files[usize::from(!copied.verified.is_empty())];
         assert!(there == *expected, "a mixture: {copied:?}");
     }
