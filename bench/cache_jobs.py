@@ -5,6 +5,7 @@ from __future__ import annotations
 import cache_copies
 import cache_hang
 import cache_herd
+import cache_memory
 import cache_sparse
 import cache_warm
 from settings import Job
@@ -17,4 +18,5 @@ JOBS = {
     "hang": Job(cache_hang.hang, 15),
     "leaf": Job(cache_copies.leaf, 60),
     "conditions": Job(cache_warm.conditions, 10),
+    "memory": Job(cache_memory.memory, 15),
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from cache_hang import UNDISTURBED
 from report import REQUESTS, middle, per_cpu_second, yes
+from settings import MIB
 from wan_figures import digits, heading, is_cut, mbit
 from wan_figures import middle as middle_of
 
@@ -17,6 +18,8 @@ SERVE_AIM, XCACHE_AIM = 0.95, 2.0
 SQUID_AIM, VARNISH_AIM = 1.5, 1.0
 HERD_AIM = 1.05
 HANG_AIM = 0.95
+MEMORY_AIM_MIB = 512
+FIRST_BYTE_AIM_S = 1.0
 DIRECT = "direct: towpath cp <- xrootd5"
 OWN_COPY = "xrdcp 5.5 <- towpath cache"
 
@@ -138,6 +141,15 @@ def conditions_targets(record: dict) -> Rows:
     return rows
 
 
+def memory_targets(record: dict) -> Rows:
+    peak = max(stage["peak_rss_bytes"] for stage in record["stages"]) / MIB
+    first = next(stage["first_byte_s"] for stage in record["stages"] if "first_byte_s" in stage)
+    return [
+        [record["job"], f"peak resident memory in MiB, {record['files']:,} files and {record['readers']:,} readers", f"{peak:.0f}", f"≤ {MEMORY_AIM_MIB}", yes(peak <= MEMORY_AIM_MIB)],
+        [record["job"], f"seconds to the first byte after a start, {record['files']:,} files", f"{first:.2f}", f"≤ {FIRST_BYTE_AIM_S}", yes(first <= FIRST_BYTE_AIM_S)],
+    ]
+
+
 TARGETS: dict[str, Callable[[dict], Rows]] = {
     "sparse": sparse_targets,
     "rate": rate_targets,
@@ -145,4 +157,5 @@ TARGETS: dict[str, Callable[[dict], Rows]] = {
     "hang": hang_targets,
     "warm": warm_targets,
     "conditions": conditions_targets,
+    "memory": memory_targets,
 }

@@ -260,6 +260,15 @@ def xrootd_server(base):
 
 
 @pytest.fixture(scope="session")
+def xrootd6_server(base, clients):
+    """XRootD 6 without TLS and HTTP."""
+    program, _ = clients.xrootd6("xrootd")
+    server = start_xrootd(base / "xrootd6", http=False, tpc=False, prefix=program.parent.parent)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def xrootd_tls_server(base, authority):
     """The real xrootd with TLS."""
     server = start_xrootd(base / "xrootd-tls", config=xrootd_tls(authority), http=False, tls=True)
@@ -362,6 +371,7 @@ tls_area = pytest.fixture(_area_fixture("tls_server"), name="tls_area")
 token_area = pytest.fixture(_area_fixture("token_server"), name="token_area")
 token_peer_area = pytest.fixture(_area_fixture("token_peer_server"), name="token_peer_area")
 xrootd_area = pytest.fixture(_area_fixture("xrootd_server"), name="xrootd_area")
+xrootd6_area = pytest.fixture(_area_fixture("xrootd6_server"), name="xrootd6_area")
 xrootd_tls_area = pytest.fixture(_area_fixture("xrootd_tls_server"), name="xrootd_tls_area")
 xrootd_unix_area = pytest.fixture(_area_fixture("xrootd_unix_server"), name="xrootd_unix_area")
 nginx_area = pytest.fixture(_area_fixture("nginx_server"), name="nginx_area")

@@ -214,8 +214,14 @@ class Link:
                 target.shutdown(socket.SHUT_RDWR)
 
 
-def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: bool = False, tpc: bool = True) -> Server:
-    """Starts a real xrootd on `directory/export`, as an unprivileged user (it refuses to run as root)."""
+def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: bool = False, tpc: bool = True, prefix: Path | None = None) -> Server:
+    """Starts a real xrootd on `directory/export`, as an unprivileged user (it refuses to run as root). `prefix` is where
+    another than the installed one is installed; its files are copied, because that user may not read them."""
+    program, environment = "xrootd", None
+    if prefix:
+        for part in ("bin", "lib"):
+            shutil.copytree(prefix / part, directory / part, symlinks=True)
+        program, environment = directory / "bin" / "xrootd", os.environ | {"LD_LIBRARY_PATH": str(directory / "lib")}
     for name in ("export", "run"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     hand_over(directory)
@@ -236,13 +242,13 @@ def start_xrootd(directory: Path, *, config: str = "", http: bool = True, tls: b
         lines += [f"xrd.protocol http:{http_port} libXrdHttp.so", "http.listingdeny no", "http.selfhttps2http no"]
     (directory / "xrootd.cfg").write_text("\n".join(lines) + "\n")
     log = directory / "run" / "log"
-    command = ["xrootd", "-I", "v4", "-p", str(port), "-c", directory / "xrootd.cfg", "-l", log]
+    command = [program, "-I", "v4", "-p", str(port), "-c", directory / "xrootd.cfg", "-l", log]
 
     def launch() -> subprocess.Popen:
         return subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL, **unprivileged())
+                                stderr=subprocess.DEVNULL, env=environment, **unprivileged())
 
-    server = Server("xrootd", directory / "export", port, launch(), log, http_port if http else None, tls, launch)
+    server = Server(directory.name if prefix else "xrootd", directory / "export", port, launch(), log, http_port if http else None, tls, launch)
     crashing.append(server)
     for wanted in (port, http_port) if http else (port,):
         wait_for_port(server, wanted)

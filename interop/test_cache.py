@@ -40,10 +40,11 @@ HERE = Path(__file__).parent
 
 # Fixture of the area, scheme, name of the origin.
 XROOTD = ("xrootd_area", "root", "xrootd 5.5 root://")
+XROOTD6 = ("xrootd6_area", "root", "xrootd 6.2 root://")
 NGINX = ("nginx_area", "http", "nginx http://")
 OURS_ROOT = ("area", "root", "towpath root://")
 OURS_HTTP = ("area", "http", "towpath http://")
-ORIGINS = [XROOTD, NGINX, OURS_ROOT, OURS_HTTP]
+ORIGINS = [XROOTD, XROOTD6, NGINX, OURS_ROOT, OURS_HTTP]
 
 
 @dataclass

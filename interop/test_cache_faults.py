@@ -3,6 +3,7 @@
 import email.utils
 import http.client
 import http.server
+import itertools
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +30,9 @@ MANY = 10_000
 """Number of open files; fewer if the limit of file descriptors is below 22,000, because one client gets at most a half."""
 MANY_BYTES = 4096
 MAX_RESIDENT_BYTES = 512 << 20
+SLOW_S = 1.0
+PIECES = 10
+"""Pieces of a file that takes `SLOW_S`."""
 HERE = Path(__file__).parent
 
 
@@ -138,6 +143,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
         origin.data, origin.tag = content(SIZE, 2), '"two"'
         self.wfile.write(origin.data[half:end])
 
+    def send_late(self, is_range, start: int, end: int) -> None:
+        """Sends the range after a while, as a slow storage does."""
+        time.sleep(SLOW_S)
+        self._send(is_range, start, end, self.server.data[start:end])
+
+    def send_slowly(self, is_range, start: int, end: int) -> None:
+        """Begins at once, and sends the range in pieces, as a slow network does."""
+        if end - start == 1:
+            # To compare the version.
+            self._send(is_range, start, end, self.server.data[start:end])
+            return
+        self._begin(206 if is_range else 200, end - start, start, end)
+        bounds = [start + (end - start) * number // PIECES for number in range(PIECES + 1)]
+        for first, last in itertools.pairwise(bounds):
+            self.wfile.write(self.server.data[first:last])
+            self.wfile.flush()
+            time.sleep(SLOW_S / PIECES)
+
     def fail(self, *_) -> None:
         """Fails without a word."""
         self.connection.close()
@@ -220,6 +243,27 @@ def test_file_overwritten_while_it_is_sent(binary, here, monkeypatch):
         assert got in (None, whole, origin.data)
         origin.mode = "right"
         assert eventually(lambda: get(cache, "/file") == origin.data, 30)
+    finally:
+        cache.stop()
+        origin.shutdown()
+        origin.server_close()
+
+
+@pytest.mark.parametrize(("mode", "slow_part"), [("late", "storage"), ("slowly", "network")])
+def test_slow_part_is_named(binary, clients, here, monkeypatch, mode, slow_part):
+    monkeypatch.setitem(MODES, "late", Handler.send_late)
+    monkeypatch.setitem(MODES, "slowly", Handler.send_slowly)
+    origin = Origin()
+    cache = start_cache(binary, f"http://{HOST}:{origin.server_port}/", here / "cache")
+    try:
+        origin.mode = mode
+        assert get(cache, "/file") == origin.data
+        assert eventually(lambda: "1 access" in command(clients, binary, cache, "explain").text)
+        last_line = command(clients, binary, cache, "explain", "/file").text.splitlines()[-1]
+        assert f"most time went to the {slow_part} " in last_line, last_line
+        [row] = json.loads(command(clients, binary, cache, "explain", "--json").out)["rows"]
+        assert row["origin_seconds"] >= SLOW_S * 0.9
+        assert (row["origin_storage_seconds"] > row["origin_seconds"] / 2) == (slow_part == "storage"), row
     finally:
         cache.stop()
         origin.shutdown()

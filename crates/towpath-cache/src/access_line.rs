@@ -42,6 +42,10 @@ pub struct AccessLine {
     pub bypass_bytes: u64,
     /// Time that reads waited for the origin. Reads at the same time add up.
     pub origin_us: u64,
+    /// The part of it in which the storage of the origin had not begun to respond, an estimate. Absent if there was no
+    /// response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin_storage_us: Option<u64>,
     /// Time that reads waited for the disk of the cache.
     pub disk_us: u64,
     /// The rest of the time: the client and its network. Absent if overlapping reads waited for more than `took_us`.
@@ -83,6 +87,7 @@ impl From<&AccessRecord> for AccessLine {
             miss_bytes: record.missed_bytes,
             bypass_bytes: record.bypass_bytes,
             origin_us: us(record.origin_wait),
+            origin_storage_us: record.storage_wait.map(us),
             disk_us: us(record.disk_wait),
             client_us: record.client_time().map(us),
             segment_bytes: segment_bytes(record.size),
@@ -160,6 +165,7 @@ mod tests {
             missed_bytes: 30,
             bypass_bytes: 1,
             origin_wait: Duration::from_millis(500),
+            storage_wait: None,
             disk_wait: Duration::from_millis(100),
             segments,
         }

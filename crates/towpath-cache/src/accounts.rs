@@ -12,10 +12,14 @@ use std::{
     time::Duration,
 };
 
-use towpath_store::sys::clock::{self, Instant};
+use towpath_store::{
+    RequestTime,
+    sys::clock::{self, Instant},
+};
 
 use crate::{
     namespace::Selection,
+    origin::Origin,
     segments::{SegmentUse, Segments},
     target::Target,
     version::{Version, hex},
@@ -55,6 +59,9 @@ pub struct AccessRecord {
     pub bypass_bytes: u64,
     /// Time that reads waited for the origin; reads at the same time add up.
     pub origin_wait: Duration,
+    /// The part of `origin_wait` in which the storage of the origin had not begun to respond, an estimate: the share of
+    /// all requests to the origin from open to close. `None` if there was no response.
+    pub storage_wait: Option<Duration>,
     /// Time that reads waited for the disk of the cache, for data that were not in memory or had to be verified.
     pub disk_wait: Duration,
     /// The parts of the file that were read, in order.
@@ -129,6 +136,9 @@ pub(crate) struct Account {
     origin_us: AtomicU64,
     disk_us: AtomicU64,
     reads: Mutex<Reads>,
+    origin: Arc<Origin>,
+    /// The times of the origin's requests at the open.
+    request_time: RequestTime,
 }
 
 /// The reads of an open file.
@@ -142,8 +152,8 @@ struct Reads {
 }
 
 impl Account {
-    /// Opens the account of a file.
-    pub(crate) fn open(accounts: &Arc<Accounts>, version: &Version) -> Self {
+    /// Opens the account of a file of an origin.
+    pub(crate) fn open(accounts: &Arc<Accounts>, origin: &Arc<Origin>, version: &Version) -> Self {
         Self {
             accounts: Arc::clone(accounts),
             version: version.clone(),
@@ -155,6 +165,8 @@ impl Account {
             origin_us: AtomicU64::new(0),
             disk_us: AtomicU64::new(0),
             reads: Mutex::new(Reads { segments: Segments::new(version.size), ..Reads::default() }),
+            origin: Arc::clone(origin),
+            request_time: origin.request_times.sums(),
         }
     }
 
@@ -289,6 +301,8 @@ impl Drop for Account {
         let time = |account_us: &AtomicU64| Duration::from_micros(account_us.load(Relaxed));
         let name = self.version.name();
         let segments = self.reads().segments.list();
+        let origin_wait = time(&self.origin_us);
+        let share = self.origin.request_times.sums().server_share_since(&self.request_time);
         self.accounts.record(AccessRecord {
             origin: Arc::clone(&self.version.origin),
             target: self.version.target.clone(),
@@ -301,7 +315,8 @@ impl Drop for Account {
             served_bytes: bytes(&self.served_bytes),
             missed_bytes: bytes(&self.missed_bytes),
             bypass_bytes: bytes(&self.bypass_bytes),
-            origin_wait: time(&self.origin_us),
+            origin_wait,
+            storage_wait: share.map(|share| origin_wait.mul_f64(share)),
             disk_wait: time(&self.disk_us),
             segments,
         });
@@ -310,7 +325,10 @@ impl Drop for Account {
 
 #[cfg(test)]
 mod tests {
+    use towpath_store::{StorePath, memory::MemoryStore};
+
     use super::*;
+    use crate::origin::{Credential, OriginOptions};
 
     fn account(size: u64) -> (Arc<Accounts>, Account) {
         let version = Version {
@@ -321,8 +339,30 @@ mod tests {
             tag: None,
         };
         let accounts = Arc::<Accounts>::default();
-        let account = Account::open(&accounts, &version);
+        let account = Account::open(&accounts, &origin(), &version);
         (accounts, account)
+    }
+
+    fn origin() -> Arc<Origin> {
+        Arc::new(Origin::new(OriginOptions {
+            name: "memory".into(),
+            store: Arc::new(MemoryStore::new(0)),
+            root: StorePath::root(),
+            credential: Credential::Own,
+            bytes_in_flight: 1,
+            request_times: Arc::default(),
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_the_origin_is_divided_as_the_times_of_its_requests() {
+        let (accounts, account) = account(1000);
+        let second = Duration::from_secs(1);
+        account.origin(tokio::time::sleep(second * 8)).await;
+        account.origin.request_times.record(RequestTime { total: second * 4, server: second });
+        drop(account);
+        let [record] = &accounts.recent(&Selection::All)[..] else { panic!() };
+        assert_eq!((record.origin_wait, record.storage_wait), (second * 8, Some(second * 2)));
     }
 
     #[test]

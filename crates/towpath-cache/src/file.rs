@@ -91,6 +91,11 @@ impl CachedFile {
         Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default(), _presence }))
     }
 
+    /// Returns the origin of the file.
+    pub(crate) fn origin(&self) -> &Arc<Origin> {
+        &self.0.origin
+    }
+
     /// Returns the version of the file.
     pub(crate) fn version(&self) -> &Version {
         &self.0.entry.version

@@ -92,7 +92,7 @@ impl CacheStore {
         match opened? {
             opened if is_first => return Ok(opened.into_handle()),
             Opened::Cached(file) => {
-                let account = Account::open(self.cache.accounts(), file.version());
+                let account = Account::open(self.cache.accounts(), file.origin(), file.version());
                 return Ok(Arc::new(file.reopened(account)));
             }
             Opened::Collected(file) => return Ok(file),
@@ -190,7 +190,7 @@ impl CacheStore {
         let origin = self.origins.all().iter().find(|origin| origin.name == version.origin)?;
         match self.cache.entry(version).await {
             Ok(entry) => {
-                let account = Account::open(self.cache.accounts(), &entry.version);
+                let account = Account::open(self.cache.accounts(), origin, &entry.version);
                 Some(CachedFile::new(Arc::clone(origin), entry, source, metadata, account))
             }
             Err(error) => {

@@ -21,8 +21,8 @@ use tokio::{
 };
 use towpath_proto::units::HumanDuration;
 use towpath_store::{
-    ByteRange, Caller, ContentStream, Error, Fault, Freshness, Metadata, OpenOptions, ReadHandle, Result, Store,
-    StorePath, sys::clock,
+    ByteRange, Caller, ContentStream, Error, Fault, Freshness, Metadata, OpenOptions, ReadHandle, RequestTimes, Result,
+    Store, StorePath, sys::clock,
 };
 
 use crate::{
@@ -62,6 +62,8 @@ pub struct OriginOptions {
     pub credential: Credential,
     /// Maximum number of bytes in flight from the storage.
     pub bytes_in_flight: usize,
+    /// Times of the requests to the storage.
+    pub request_times: Arc<RequestTimes>,
 }
 
 /// The credential of requests to an origin.
@@ -87,6 +89,7 @@ pub(crate) struct Origin {
     runs: Runs,
     pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
+    pub(crate) request_times: Arc<RequestTimes>,
 }
 
 /// The outcome of an open at an origin.
@@ -124,9 +127,10 @@ pub(crate) struct OriginCounters {
 }
 
 impl OriginCounters {
-    /// Returns the current values.
-    pub(crate) fn statistics(&self) -> OriginStatistics {
+    /// Returns the current values, with those of `times`.
+    fn statistics(&self, times: &RequestTimes) -> OriginStatistics {
         OriginStatistics {
+            request_time: times.sums(),
             served_bytes: self.served_bytes.load(Relaxed),
             missed_bytes: self.missed_bytes.load(Relaxed),
             bypass_bytes: self.bypass_bytes.load(Relaxed),
@@ -143,7 +147,7 @@ impl OriginCounters {
 impl Origin {
     /// Creates an origin without requests in flight.
     pub(crate) fn new(options: OriginOptions) -> Self {
-        let OriginOptions { name, store, root, credential, bytes_in_flight } = options;
+        let OriginOptions { name, store, root, credential, bytes_in_flight, request_times } = options;
         let units = u32::try_from(bytes_in_flight / BUDGET_UNIT).unwrap_or(u32::MAX);
         let budget_units = units.clamp(1, u32::MAX >> 3);
         let budget = Arc::new(Semaphore::new(budget_units as usize));
@@ -157,7 +161,13 @@ impl Origin {
             runs: Runs::default(),
             breaker: Breaker::default(),
             counters: OriginCounters::default(),
+            request_times,
         }
+    }
+
+    /// Returns its counters.
+    pub(crate) fn statistics(&self) -> OriginStatistics {
+        self.counters.statistics(&self.request_times)
     }
 
     /// Returns the path at the origin of a path of the cache.

@@ -407,6 +407,7 @@ mod tests {
             missed_bytes: bytes,
             bypass_bytes: 0,
             origin_wait: Duration::ZERO,
+            storage_wait: None,
             disk_wait: Duration::ZERO,
             segments: segments.list(),
         };

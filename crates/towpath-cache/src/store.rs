@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use towpath_proto::checksum::{Algorithm, Algorithms, Digest, Hasher};
 use towpath_store::{
     CacheDirectives, Caller, Capabilities, Changes, CreateOptions, Error, Fault, FileKind, ListOptions, Listing,
-    Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, Residency, Result, Reuse, Space, Store, StorePath,
-    WriteHandle,
+    Metadata, OpenOptions, Overwrite, READ_BYTES, ReadHandle, RequestTime, Residency, Result, Reuse, Space, Store,
+    StorePath, WriteHandle,
 };
 
 use crate::{
@@ -49,6 +49,8 @@ pub struct OriginStatistics {
     pub stale: u64,
     /// Opens and queries of paths that were known to be missing.
     pub missing: u64,
+    /// Times of its requests, of any kind.
+    pub request_time: RequestTime,
 }
 
 impl OriginStatistics {
@@ -63,6 +65,8 @@ impl OriginStatistics {
         self.damaged_bytes += more.damaged_bytes;
         self.stale += more.stale;
         self.missing += more.missing;
+        self.request_time.total += more.request_time.total;
+        self.request_time.server += more.request_time.server;
     }
 }
 
@@ -120,7 +124,7 @@ impl CacheStore {
     /// Returns the counters of each origin, with its URL without credentials.
     pub fn statistics(&self) -> Vec<(Arc<str>, OriginStatistics)> {
         let origins = self.origins.all().iter();
-        origins.map(|origin| (Arc::clone(&origin.name), origin.counters.statistics())).collect()
+        origins.map(|origin| (Arc::clone(&origin.name), origin.statistics())).collect()
     }
 
     /// Returns the cache.

@@ -7,12 +7,13 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{net::TcpStream, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 use towpath_store::{
-    Blame, Error, Fault, Result, os_message,
+    Blame, Error, Fault, RequestTime, RequestTimes, Result, os_message,
     sys::net::{self, TcpInfo},
 };
 
@@ -29,6 +30,9 @@ const DOUBTED_RESENDS: u8 = 3;
 /// may have recovered only a moment ago.
 const CUT_RESENDS: u8 = 2;
 
+/// Silence of a server that counts as time of the network without a look at the round trip.
+const SHORT_SILENCE: Duration = Duration::from_millis(1);
+
 /// Establishes and monitors the connections of one client.
 #[derive(Debug)]
 pub(crate) struct Dialer {
@@ -38,6 +42,7 @@ pub(crate) struct Dialer {
     connected: AtomicU64,
     taps: Mutex<Vec<Weak<ConnectionMonitor>>>,
     tls: OnceLock<Result<Tls>>,
+    times: Arc<RequestTimes>,
 }
 
 /// Gives the dialer access to a connection while the connection's owner keeps it.
@@ -55,6 +60,7 @@ pub(crate) struct ConnectionMonitor {
     underway: Arc<AtomicUsize>,
     /// The server's latest statistics of its end.
     far: Mutex<Option<TcpInfo>>,
+    times: Arc<RequestTimes>,
     /// Task that adapts the congestion control to the path.
     _suiting: AbortOnDropHandle<()>,
 }
@@ -99,6 +105,7 @@ impl Dialer {
             connected: AtomicU64::new(0),
             taps: Mutex::default(),
             tls: OnceLock::new(),
+            times: Arc::default(),
         }
     }
 
@@ -159,12 +166,18 @@ impl Dialer {
             compared: AtomicU8::new(0),
             underway: Arc::clone(underway),
             far: Mutex::default(),
+            times: Arc::clone(&self.times),
             _suiting: suiting,
         });
         let mut taps = self.taps();
         taps.retain(|tap| tap.strong_count() > 0);
         taps.push(Arc::downgrade(&tap));
         Ok((stream, tap))
+    }
+
+    /// Returns the times of all responses.
+    pub(crate) fn request_times(&self) -> Arc<RequestTimes> {
+        Arc::clone(&self.times)
     }
 
     /// Returns the live connections.
@@ -189,6 +202,16 @@ impl ConnectionMonitor {
             info: net::tcp_info(&self.socket).ok()?,
             far: *self.far(),
         })
+    }
+
+    /// Records a response after which the connection has spent `total` more on requests, with a `silence` before the
+    /// first byte of the response.
+    pub(crate) fn record_response(&self, total: Duration, silence: Duration) {
+        let server = match silence < SHORT_SILENCE {
+            true => Duration::ZERO,
+            false => silence.saturating_sub(net::tcp_info(&self.socket).map(|info| info.rtt).unwrap_or_default()),
+        };
+        self.times.record(RequestTime { total, server });
     }
 
     /// Determines whether sent data no longer arrive although a new connection works. If new connections fail too, the

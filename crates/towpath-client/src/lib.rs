@@ -35,7 +35,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::task::TaskTracker;
 use towpath_proto::url::{Family, Url};
-use towpath_store::{Backoff, Caller, Error, Fault, Result, Store, StorePath};
+use towpath_store::{Backoff, Caller, Error, Fault, RequestTimes, Result, Store, StorePath};
 
 use dial::Dialer;
 pub use dial::{Connection, MAX_CONNECTIONS};
@@ -84,6 +84,12 @@ impl Client {
     /// Returns the live connections to all servers, with their kernel statistics.
     pub fn connections(&self) -> Vec<Connection> {
         self.dialer.connections()
+    }
+
+    /// Returns the times of the requests to all servers, which go on changing. A server that asks for a later request, or
+    /// does not respond, adds nothing.
+    pub fn request_times(&self) -> Arc<RequestTimes> {
+        self.dialer.request_times()
     }
 
     /// Requests the kernel statistics of the live connections from each xroot server; [`Self::connections`] returns

@@ -46,6 +46,8 @@ mod peer;
 mod proxies;
 #[path = "it/reference.rs"]
 mod reference;
+#[path = "it/request_times.rs"]
+mod request_times;
 #[path = "it/resuming.rs"]
 mod resuming;
 #[path = "it/s3_peers.rs"]

@@ -21,6 +21,7 @@ pub mod memory;
 mod metadata;
 mod path;
 mod positional;
+mod request_times;
 mod resume;
 mod retry;
 mod store;
@@ -33,6 +34,7 @@ pub use error::{Blame, Description, Error, Fault, Kind, Result, gone, os_message
 pub use freshness::{CacheDirectives, Freshness, Reuse};
 pub use metadata::{DirectoryId, FileKind, Metadata, Residency, Space, VersionTag, is_settled};
 pub use path::{MAX_NAME_BYTES, MAX_PATH_BYTES, PathError, Printable, StorePath, is_obeyed};
+pub use request_times::{RequestTime, RequestTimes};
 pub use resume::{InvalidResumeKey, MAX_PRESENT_EXTENTS, ResumeKey};
 pub use retry::Backoff;
 pub use store::{

@@ -49,7 +49,8 @@ pub(crate) async fn open_cache(directory: &Path, options: &CacheOptions) -> Cach
 /// The whole of `store` as an origin.
 pub(crate) fn origin(name: &str, store: Arc<dyn Store>) -> OriginOptions {
     let (root, credential) = (StorePath::root(), Credential::Own);
-    OriginOptions { name: name.into(), store, root, credential, bytes_in_flight: 64 << 20 }
+    let request_times = Arc::default();
+    OriginOptions { name: name.into(), store, root, credential, bytes_in_flight: 64 << 20, request_times }
 }
 
 /// The tree of one origin, without rules.

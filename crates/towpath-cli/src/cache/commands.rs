@@ -198,6 +198,9 @@ fn print_stats(out: &mut impl std::io::Write, answer: &Value) -> Result<(), Fail
             count_text(number(origin, "requests"), "request", "requests"),
             number(origin, "failures")
         )?;
+        let [total, storage] =
+            ["request_seconds", "request_storage_seconds"].map(|key| origin[key].as_f64().unwrap_or_default());
+        writeln!(out, "  requests {total:.1} s, of which the storage took {storage:.1} s to respond")?;
         writeln!(out, "  bypassed {}", bytes(origin, "bypass_bytes"))?;
         writeln!(out, "  damaged  {}", bytes(origin, "damaged_bytes"))?;
         let (stale, missing) = (number(origin, "stale"), number(origin, "missing"));
@@ -231,30 +234,34 @@ fn explain(out: &mut impl std::io::Write, answer: &Value) -> Result<(), Failure>
     if rows.is_empty() {
         return Ok(writeln!(out, "no recent access")?);
     }
-    let mut sums = [0.0; 3];
+    let mut sums = [0.0; 4];
     for row in &rows {
         let (served, missed) = (bytes(row, "served_bytes"), bytes(row, "missed_bytes"));
-        let parts = [seconds(row, "origin_seconds"), seconds(row, "disk_seconds"), seconds(row, "seconds")];
+        let parts = ["origin_seconds", "origin_storage_seconds", "disk_seconds", "seconds"];
+        let parts = parts.map(|key| seconds(row, key));
         sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
         writeln!(
             out,
-            "{:>12} hit {:>12} missed {:>12} bypassed  {:8.3} s, origin {:.3}, disk {:.3}  {}",
+            "{:>12} hit {:>12} missed {:>12} bypassed  {:8.3} s, origin {:.3} (storage {:.3}), disk {:.3}  {}",
             size(served.saturating_sub(missed)),
             size(missed),
             size(bytes(row, "bypass_bytes")),
-            parts[2],
+            parts[3],
             parts[0],
             parts[1],
+            parts[2],
             row["path"].as_str().unwrap_or_default()
         )?;
     }
     let files: HashSet<_> = rows.iter().filter_map(|row| row["path"].as_str()).collect();
-    let [origin, disk, total] = sums;
-    let slowest = match (origin > disk, origin.max(disk) * 2.0 > total) {
-        (_, false) => "the clients: reads waited for less than half of the time",
-        (true, true) => "the origin, or the network to it",
-        (false, true) => "the disk of the cache",
-    };
+    let [origin, storage, disk, total] = sums;
+    let parts = [
+        ("the clients and their network", total - origin - disk),
+        ("the disk of the cache", disk),
+        ("the network to the origin", origin - storage),
+        ("the storage of the origin", storage),
+    ];
+    let (slowest, _) = parts.into_iter().fold(parts[0], |most, part| if part.1 > most.1 { part } else { most });
     let accesses = count_text(rows.len() as u64, "access", "accesses");
     writeln!(out, "{accesses} to {}; most time went to {slowest}", count_text(files.len() as u64, "file", "files"))?;
     complain_omitted(answer, ": name a path");

@@ -9,6 +9,7 @@ use prometheus_client::{
 };
 use towpath_cache::{Cache, CacheNamespace, QuotaStatistics};
 use towpath_server::metrics::Collector;
+use towpath_store::RequestTime;
 
 /// The counters of a cache and its origins.
 #[derive(Debug)]
@@ -26,6 +27,12 @@ struct OriginLabel {
 struct BytesLabels {
     origin: String,
     kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PartLabels {
+    origin: String,
+    part: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,6 +55,7 @@ impl Collector for CacheMetrics {
         registry.register("cache_disk_failures", "Failed calls on the disk of the cache", failures);
         let bytes = Family::<BytesLabels, Counter>::default();
         let [requests, origin_failures, stale, missing] = [(); 4].map(|()| Family::<OriginLabel, Counter>::default());
+        let times = Family::<PartLabels, Counter<f64>>::default();
         for (name, statistics) in origins {
             for (kind, count) in [
                 ("served", statistics.served_bytes),
@@ -63,12 +71,23 @@ impl Collector for CacheMetrics {
             origin_failures.get_or_create(&label).inc_by(statistics.failures);
             stale.get_or_create(&label).inc_by(statistics.stale);
             missing.get_or_create(&label).inc_by(statistics.missing);
+            let RequestTime { total, server } = statistics.request_time;
+            for (part, time) in [("storage", server), ("network", total.saturating_sub(server))] {
+                let labels = PartLabels { origin: name.to_string(), part };
+                times.get_or_create(&labels).inc_by(time.as_secs_f64());
+            }
         }
         registry.register_with_unit(
             "cache_content",
             "Bytes of files: served through the cache, missed, bypassed, fetched from the origin, damaged on the disk",
             Unit::Bytes,
             bytes,
+        );
+        registry.register_with_unit(
+            "cache_origin_request",
+            "Time of requests to the origin: its storage, before a response begins, and the network",
+            Unit::Seconds,
+            times,
         );
         registry.register("cache_origin_requests", "Requests to the origin for data", requests);
         registry.register("cache_origin_failures", "Failed requests to the origin for data", origin_failures);

@@ -33,8 +33,8 @@ pub(super) fn connect(settings: &CacheConfig) -> Result<Option<TreeOptions>, Fai
         return Err(Failure::Usage(message.into()));
     }
     let token = token_source(settings.credential, settings.token.as_ref());
-    let client = Client::new(Arc::new(client_options(settings, token, urls.len() > 1)));
-    let origins = urls.iter().map(|url| origin(settings, &client, url, settings.credential));
+    let options = Arc::new(client_options(settings, token, urls.len() > 1));
+    let origins = urls.iter().map(|url| origin(settings, &options, url, settings.credential));
     let origins = origins.collect::<Result<Vec<_>>>()?;
     Ok(Some(TreeOptions { origins, rules: settings.rules()?, deadline: settings.deadline.0 }))
 }
@@ -69,7 +69,14 @@ fn token_source(credential: CredentialConfig, file: Option<&std::path::PathBuf>)
     }
 }
 
-fn origin(settings: &CacheConfig, client: &Client, url: &Url, credential: CredentialConfig) -> Result<OriginOptions> {
+/// Connects an origin with a client of its own, so that its times are not those of other origins.
+fn origin(
+    settings: &CacheConfig,
+    options: &Arc<ClientOptions>,
+    url: &Url,
+    credential: CredentialConfig,
+) -> Result<OriginOptions> {
+    let client = Client::new(Arc::clone(options));
     let (store, root) = client.connect(url)?;
     Ok(OriginOptions {
         name: format!("{}://{}", url.scheme().name(), url.endpoint()).into(),
@@ -80,6 +87,7 @@ fn origin(settings: &CacheConfig, client: &Client, url: &Url, credential: Creden
             CredentialConfig::Caller => Credential::Caller,
         },
         bytes_in_flight: settings.bytes_in_flight.0 as usize,
+        request_times: client.request_times(),
     })
 }
 
@@ -123,7 +131,7 @@ impl PermittedHost {
 #[derive(Debug)]
 pub(super) struct ListedStorages {
     hosts: Vec<PermittedHost>,
-    client: Client,
+    options: Arc<ClientOptions>,
     settings: CacheConfig,
 }
 
@@ -151,8 +159,8 @@ impl ListedStorages {
         let policy = DestinationPolicy::beyond_public(&names);
         let policy = policy.map_err(|error| Failure::Usage(format!("forward: {error}")))?;
         let options = client_options(settings, token_source(*credential, token.as_ref()), false);
-        let client = Client::new(Arc::new(ClientOptions { destinations: Arc::new(policy), ..options }));
-        Ok(Some(Self { hosts, client, settings: settings.clone() }))
+        let options = Arc::new(ClientOptions { destinations: Arc::new(policy), ..options });
+        Ok(Some(Self { hosts, options, settings: settings.clone() }))
     }
 }
 
@@ -163,7 +171,7 @@ impl Forwarder for ListedStorages {
                 format!("this cache may not contact {}: its setting `forward` does not list it", url.endpoint());
             return Err(Error::new(Fault::PermissionDenied, message));
         }
-        let origins = vec![origin(&self.settings, &self.client, url, self.settings.forward.credential)?];
+        let origins = vec![origin(&self.settings, &self.options, url, self.settings.forward.credential)?];
         Ok(TreeOptions { origins, rules: Rules::default(), deadline: self.settings.deadline.0 })
     }
 }

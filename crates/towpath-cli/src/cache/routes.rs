@@ -135,6 +135,8 @@ impl CacheRoutes {
                 "damaged_bytes": origin.damaged_bytes,
                 "stale": origin.stale,
                 "missing": origin.missing,
+                "request_seconds": origin.request_time.total.as_secs_f64(),
+                "request_storage_seconds": origin.request_time.server.as_secs_f64(),
             })).collect::<Vec<_>>(),
         })
     }
@@ -204,6 +206,7 @@ fn access_row(record: &AccessRecord, path: &str) -> Value {
     json!({"path": path, "closed_s": record.closed_s, "seconds": record.duration.as_secs_f64(),
            "served_bytes": record.served_bytes, "missed_bytes": record.missed_bytes,
            "bypass_bytes": record.bypass_bytes, "origin_seconds": record.origin_wait.as_secs_f64(),
+           "origin_storage_seconds": record.storage_wait.map(|wait| wait.as_secs_f64()),
            "disk_seconds": record.disk_wait.as_secs_f64()})
 }
 
@@ -255,6 +258,7 @@ mod tests {
             root: StorePath::root(),
             credential: Credential::Own,
             bytes_in_flight: 64 << 20,
+            request_times: Arc::default(),
         };
         let origins = vec![origin("one"), origin("two")];
         let tree = TreeOptions { origins, rules: Rules::default(), deadline: Duration::from_secs(10) };

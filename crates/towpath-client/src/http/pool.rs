@@ -95,6 +95,35 @@ pub(super) struct Connection {
     _serving: AbortOnDropHandle<()>,
 }
 
+/// The time of a response. Recorded when it is dropped.
+#[derive(Debug)]
+pub(super) struct ResponseTime {
+    tap: Weak<ConnectionMonitor>,
+    /// Until the first data: a server may send the header before it reads the file.
+    silence: Duration,
+    total: Duration,
+    has_data: bool,
+}
+
+impl ResponseTime {
+    /// Adds the time of waiting for data, which `has_arrived` or not.
+    pub(super) fn add(&mut self, time: Duration, has_arrived: bool) {
+        self.total += time;
+        if !self.has_data {
+            self.silence += time;
+        }
+        self.has_data |= has_arrived;
+    }
+}
+
+impl Drop for ResponseTime {
+    fn drop(&mut self) {
+        if let Some(tap) = self.tap.upgrade() {
+            tap.record_response(self.total, self.silence);
+        }
+    }
+}
+
 impl Connection {
     /// Returns the proxy that forwards requests to `target`, rather than only their bytes.
     pub(super) fn forwarder(&self, target: &Target) -> Option<&Arc<Proxy>> {
@@ -130,6 +159,11 @@ impl Connection {
         if let (Some(tap), Some(line)) = (self.tap.upgrade(), headers.get(TCP_INFO_FIELD)) {
             tap.record_peer_statistics(line.as_bytes());
         }
+    }
+
+    /// Starts the time of a response whose header arrived after `silence`.
+    pub(super) fn response_time(&self, silence: Duration) -> ResponseTime {
+        ResponseTime { tap: self.tap(), silence, total: silence, has_data: false }
     }
 
     /// Returns its state; `None` if it has ended.

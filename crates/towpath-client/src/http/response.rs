@@ -10,7 +10,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use towpath_store::{Blame, Error, Fault, Result, sys::clock};
 
 use super::{
-    pool::{Connection, Pool},
+    pool::{Connection, Pool, ResponseTime},
     retry_state::Failure,
     target::Target,
 };
@@ -35,6 +35,8 @@ pub(super) struct HttpResponse {
     stall: Duration,
     patience: Duration,
     recent_bytes: usize,
+    /// Its time; `None` if that is not recorded, or no longer.
+    time: Option<ResponseTime>,
     /// Time without substantial progress, and its listener.
     waited: Duration,
     waits: WaitReporter,
@@ -63,6 +65,7 @@ impl HttpResponse {
             stall,
             patience: stall,
             recent_bytes: 0,
+            time: None,
             waited: Duration::ZERO,
             waits,
         };
@@ -70,6 +73,13 @@ impl HttpResponse {
             answer.finished();
         }
         answer
+    }
+
+    /// Adds its time, which is recorded at the end of the body.
+    #[must_use]
+    pub(super) fn with_time(mut self, time: Option<ResponseTime>) -> Self {
+        self.time = time;
+        self
     }
 
     /// Releases its permit, for a further request that must be answered before this response can be used: otherwise all
@@ -108,6 +118,9 @@ impl HttpResponse {
             let took = clock::now() - began;
             self.patience = self.patience.saturating_sub(took);
             self.waited += took;
+            if let Some(time) = &mut self.time {
+                time.add(took, frame.is_ok());
+            }
             if self.waited >= FIRST_NOTICE {
                 let (root, waited) = (self.target.root(), self.waited.as_secs());
                 self.waits.say(&root, || format!("waiting for {root}: almost no data for {waited} s"));
@@ -172,6 +185,7 @@ impl HttpResponse {
     }
 
     fn finished(&mut self) {
+        self.time = None;
         if let Some((connection, Some(pool))) = self.connection.take() {
             pool.keep(connection);
         }

@@ -409,6 +409,7 @@ impl Site {
         let long = |waited: Duration| {
             format!("waiting for {root}: no response to {} for {} s", request.method, waited.as_secs())
         };
+        let start = clock::now();
         let sent = match &request.payload {
             Payload::Stream(body_channel) => {
                 self.hear_continue(&mut message, body_channel);
@@ -427,7 +428,10 @@ impl Site {
                 // An upload that gets its response before it is complete cannot continue, and its connection cannot be
                 // reused.
                 let pool = request.payload.is_sent().then_some(pool);
-                Ok(HttpResponse::new(response, target.clone(), (connection, pool), permit, &self.options))
+                let is_upload = matches!(request.payload, Payload::Stream(_));
+                let time = (!is_upload).then(|| connection.response_time(start.elapsed()));
+                let response = HttpResponse::new(response, target.clone(), (connection, pool), permit, &self.options);
+                Ok(response.with_time(time))
             }
             Some(Err(mut error)) => {
                 let unsent = error.take_message().is_some();

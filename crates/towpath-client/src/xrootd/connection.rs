@@ -16,6 +16,7 @@
 mod dial;
 mod monitored_input;
 mod reader;
+mod response_clock;
 mod writer;
 
 use std::{

@@ -14,7 +14,7 @@ use tokio::{
 use towpath_proto::xrootd::{Request, request::Ping};
 use towpath_store::sys::clock::{self, Instant};
 
-use super::{Control, XrootdConnectionState};
+use super::{Control, XrootdConnectionState, response_clock::ResponseClock};
 use crate::{dial::PathState, options::MIN_PROGRESS_BYTES, waits::FIRST_NOTICE, xrootd::session_setup::reserved};
 
 /// Interval between checks for expired requests; each check covers all requests in flight.
@@ -102,6 +102,7 @@ pub(super) struct MonitoredInput<I> {
     shared: Arc<XrootdConnectionState>,
     control: Control,
     liveness: Liveness,
+    responses: ResponseClock,
     /// Whether a response has begun and its rest is expected; its request is not in the table meanwhile.
     within_answer: bool,
     /// Time of the next check for expired requests.
@@ -119,6 +120,7 @@ impl<I: AsyncRead + Unpin> MonitoredInput<I> {
             shared,
             control,
             liveness: Liveness::new(now),
+            responses: ResponseClock::new(now),
             within_answer: false,
             expires_next: now,
             began: now,
@@ -140,6 +142,14 @@ impl<I: AsyncRead + Unpin> MonitoredInput<I> {
     /// Records the end of a response.
     pub(super) fn end_answer(&mut self) {
         self.within_answer = false;
+    }
+
+    /// Records the time of a response, or of a part of it, to a request of the time `since`.
+    pub(super) fn record_time(&mut self, since: Instant) {
+        let (total, silence) = self.responses.ended(clock::now(), since);
+        if let Some(tap) = self.shared.tap.get().and_then(Weak::upgrade) {
+            tap.record_response(total, silence);
+        }
     }
 
     /// Records data that a request waits for.
@@ -204,7 +214,9 @@ impl<I: AsyncRead + Unpin> MonitoredInput<I> {
         match received {
             Ok(0) => Err("the server closed it".into()),
             Ok(received) => {
-                self.liveness.heard(clock::now(), received);
+                let now = clock::now();
+                self.liveness.heard(now, received);
+                self.responses.received(now, !self.within_answer);
                 let stall = self.shared.stall();
                 if self.within_answer && received >= SUBSTANCE_BYTES {
                     self.record_progress();

@@ -121,12 +121,14 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             return Err(DecodeError::Invalid { what: "stream id of a response" }.into());
         };
         self.input.answered();
+        let since = waiting.since;
         match status {
             Status::ok | Status::oksofar | Status::status => {
                 if waiting.reply.is_closed() {
                     waiting.sink = Sink::Nowhere;
                 }
                 let poured = self.pour(&mut waiting.sink, &head).await;
+                self.input.record_time(since);
                 let last = match &head.status {
                     None => status == Status::ok,
                     Some(body) => body.kind == StatusKind::Final,
@@ -146,6 +148,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
             }
             _ => {
                 let body = self.body().await;
+                self.input.record_time(since);
                 match body.and_then(|body| Ok(Response::decode(&head.header, body)?)) {
                     Ok(response) => self.verdict(stream_id, waiting, response),
                     Err(end) => {
@@ -251,6 +254,7 @@ impl<I: AsyncRead + Unpin> Reader<I> {
     /// Processes the response promised by a `waitresp`.
     async fn late_answer(&mut self, header: &ResponseHeader, body: Bytes) -> Result<(), ReadFailure> {
         let Some(mut waiting) = self.shared.take(header.stream_id) else { return Ok(()) };
+        self.input.record_time(waiting.since);
         let poured = match Response::decode(header, body) {
             Ok(Response::Ok(body)) => pour_late(&mut waiting.sink, header, body).await,
             Ok(response) => return self.verdict(header.stream_id, waiting, response),
