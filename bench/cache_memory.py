@@ -31,6 +31,10 @@ QUIET_LIMIT_S = 600
 LARGE = "large.bin"
 
 
+def name_of(number: int) -> str:
+    return f"d{number // FILES_PER_DIRECTORY:04}/f{number:07}"
+
+
 class MemoryRun:
     """A cache of one directory, started several times, and its origin."""
 
@@ -43,7 +47,7 @@ class MemoryRun:
         self.stages: list[dict] = []
 
     def names(self) -> list[str]:
-        return [f"d{number // FILES_PER_DIRECTORY:04}/f{number:07}" for number in range(self.files)]
+        return [name_of(number) for number in range(self.files)]
 
     def make(self) -> None:
         """Creates the files: small ones that share their content, as links, and a large one."""
@@ -65,7 +69,7 @@ class MemoryRun:
         start = time.monotonic()
         cache = Server(program, port, work / "output.log", network=self.machine.network)
         try:
-            run_client(self.machine.installed("curl")("-s", "-S", "-f", "-o", "/dev/null", cache.http(self.names()[0])))
+            run_client(self.machine.installed("curl")("-s", "-S", "-f", "-o", "/dev/null", cache.http(name_of(0))))
             yield cache, time.monotonic() - start
         finally:
             cache.stop()
