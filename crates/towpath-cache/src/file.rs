@@ -560,12 +560,17 @@ impl Preparation for AnnouncedReads {
         if range.is_empty() {
             return Ok(());
         }
-        if let Some(position) = self.by_offset.of(range.start) {
-            if self.file.entry.is_lost(&range) {
+        let position = self.by_offset.of(range.start);
+        let is_at_hand = self.file.entry.is_verified(&range);
+        if let Some(position) = position {
+            if !is_at_hand && self.file.entry.is_lost(&range) {
                 // Its request has failed, or was given up: what follows is requested again, too.
                 self.requested.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&position);
             }
             self.request(position);
+        }
+        if is_at_hand {
+            return Ok(());
         }
         // A reader that forbids requests needs the bytes to be present. They are verified when they are read.
         if self.file.source.is_absent() && part.length > VECTOR_GROUP_BYTES && self.file.entry.covers(&range) {
