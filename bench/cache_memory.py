@@ -25,14 +25,18 @@ READERS = 1_000
 FILLERS = 16
 FILL_LIMIT_S = 3_600
 BUSY_S = 10.0
-REQUESTS_IN_FLIGHT = 4
+REQUESTS_IN_FLIGHT = (1, 4)
+"""Per reader: one third each of 4 KiB reads, 1 MiB reads and vectors of 1,024 ranges."""
 QUIET_CPU_SHARE = 0.05
 QUIET_LIMIT_S = 600
-LARGE = "large.bin"
 
 
 def name_of(number: int) -> str:
     return f"d{number // FILES_PER_DIRECTORY:04}/f{number:07}"
+
+
+def large_name(in_flight: int) -> str:
+    return f"large-{in_flight}.bin"
 
 
 class MemoryRun:
@@ -50,12 +54,14 @@ class MemoryRun:
         return [name_of(number) for number in range(self.files)]
 
     def make(self) -> None:
-        """Creates the files: small ones that share their content, as links, and a large one."""
+        """Creates the files: small ones that share their content, as links, and large ones."""
         self.source.mkdir()
         small = self.source / "small.bin"
         write_pattern(small, FILE_BYTES)
-        write_pattern(self.source / LARGE, self.large_bytes)
-        settle_time(small, self.source / LARGE)
+        large = [self.source / large_name(depth) for depth in REQUESTS_IN_FLIGHT]
+        for path in large:
+            write_pattern(path, self.large_bytes)
+        settle_time(small, *large)
         for name in self.names():
             (self.source / name).parent.mkdir(exist_ok=True)
             os.link(small, self.source / name)
@@ -100,14 +106,14 @@ class MemoryRun:
         return time.monotonic() - start
 
     def load(self, cache: Server) -> None:
-        """Reads from all small files, and from the large one, with many clients."""
+        """Reads from small files, and from large ones that the cache does not have, with many clients."""
         some = random.Random("memory").sample(self.names(), min(self.files, 100_000))
         h2load = self.machine.installed("h2load")("--h1", "-t", 1, "-c", READERS, "-D", int(BUSY_S), "-i", self.urls(cache, "some", some))
         found = outcome_of(h2load, limit_s=BUSY_S + 60)
         self.record(f"{READERS:,} clients read small files over HTTP", cache, requests_per_s=found["requests"] / found["seconds"], failed=found["failed"])
-        for attempt in ("cold", "warm"):
-            found = sample(self.machine, cache, Load(LARGE, self.large_bytes), ("mixed", READERS, REQUESTS_IN_FLIGHT), BUSY_S)
-            self.record(f"{READERS:,} clients read a large file over XRootD, {attempt}", cache, requests_per_s=found["requests"] / found["seconds"], failed=0)
+        for depth in REQUESTS_IN_FLIGHT:
+            found = sample(self.machine, cache, Load(large_name(depth), self.large_bytes), ("mixed", READERS, depth), BUSY_S)
+            self.record(f"{READERS:,} clients read a large file over XRootD, {depth} in flight each", cache, in_flight=depth, requests_per_s=found["requests"] / found["seconds"])
 
 
 @contextlib.contextmanager
@@ -144,7 +150,7 @@ def memory(settings: Settings) -> dict:
             with run.running(origins["nginx"], 1) as (cache, first_byte_s):
                 run.record("restarted", cache, first_byte_s=first_byte_s, idle_after_s=wait_until_idle(cache))
                 run.load(cache)
-                copies = Copies(settings.machine, LARGE)
-                copies.compared(copies.curl, cache, run.source / LARGE, directory / "compared.bin")
+                copies = Copies(settings.machine, large_name(1))
+                copies.compared(copies.curl, cache, run.source / copies.name, directory / "compared.bin")
         stored = sum(1 for _, _, names in os.walk(run.cached) for _ in names)
     return {"shape": "memory", "files": run.files, "readers": READERS, "files_on_disk": stored, "stages": run.stages}

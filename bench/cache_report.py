@@ -175,7 +175,7 @@ def memory_table(record: dict) -> str:
     for stage in record["stages"]:
         others = {name: value for name, value in stage.items() if name not in ("stage", "peak_rss_bytes")}
         rows.append([stage["stage"], f"{stage['peak_rss_bytes'] / MIB:.0f}", ", ".join(f"{name} {value:,.2f}" for name, value in others.items())])
-    about = f"{record['files']:,} small files, read once through a cache of an HTTP origin, and one large file. The cache has {record['files_on_disk']:,} files on its disk, a tmpfs."
+    about = f"{record['files']:,} small files, read once through a cache of an HTTP origin, and two large ones. The cache has {record['files_on_disk']:,} files on its disk, a tmpfs."
     return f"{about} It was restarted between the first two stages, so the peak of the first does not include the others.\n\n" + markdown(["stage", "peak resident MiB", ""], rows)
 
 

@@ -142,12 +142,14 @@ def conditions_targets(record: dict) -> Rows:
 
 
 def memory_targets(record: dict) -> Rows:
-    peak = max(stage["peak_rss_bytes"] for stage in record["stages"]) / MIB
     first = next(stage["first_byte_s"] for stage in record["stages"] if "first_byte_s" in stage)
-    return [
-        [record["job"], f"peak resident memory in MiB, {record['files']:,} files and {record['readers']:,} readers", f"{peak:.0f}", f"≤ {MEMORY_AIM_MIB}", yes(peak <= MEMORY_AIM_MIB)],
-        [record["job"], f"seconds to the first byte after a start, {record['files']:,} files", f"{first:.2f}", f"≤ {FIRST_BYTE_AIM_S}", yes(first <= FIRST_BYTE_AIM_S)],
-    ]
+    rows = [[record["job"], f"seconds to the first byte after a start, {record['files']:,} files", f"{first:.2f}", f"≤ {FIRST_BYTE_AIM_S}", yes(first <= FIRST_BYTE_AIM_S)]]
+    for stage in record["stages"]:
+        if "in_flight" in stage:
+            peak = stage["peak_rss_bytes"] / MIB
+            figure = f"peak resident memory in MiB, {record['files']:,} files, {record['readers']:,} readers, {stage['in_flight']} requests in flight each"
+            rows.append([record["job"], figure, f"{peak:.0f}", f"≤ {MEMORY_AIM_MIB}", yes(peak <= MEMORY_AIM_MIB)])
+    return rows
 
 
 TARGETS: dict[str, Callable[[dict], Rows]] = {
