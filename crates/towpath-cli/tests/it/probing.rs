@@ -122,10 +122,12 @@ fn scratch_files_are_written_and_go_away() {
         let document = json(&directory.run(&line).expect(0));
         let measured = document["storage"].as_array().unwrap().iter().map(|leg| leg["leg"].as_str().unwrap());
         // A disk may be too slow or too fast for a result within a second.
-        let legs: BTreeSet<_> = measured.chain(unmeasured(&document)).collect();
+        let unmeasured = unmeasured(&document);
+        let legs: BTreeSet<_> = measured.chain(unmeasured.iter().copied().filter(|leg| *leg != "files")).collect();
         assert_eq!(legs, ["own disk read", "own disk write", "storage read", "storage write"].into());
-        assert!(unmeasured(&document).contains(&"storage read"), "it is too small: {document}");
-        assert!(document["a_further_file"]["write_s"].as_f64().is_some(), "{document}");
+        assert!(unmeasured.contains(&"storage read"), "it is too small: {document}");
+        let is_further_file_measured = document["a_further_file"]["write_s"].as_f64().is_some();
+        assert!(is_further_file_measured != unmeasured.contains(&"files"), "{document}");
         assert_eq!([directory.names("remote"), directory.names("local")], [["keep"], ["keep"]]);
     }
 }
