@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from cache_site import Copies, settle_time
 from cache_warm import outcome_of
-from caches import TOWPATH_HOUR, Location
+from caches import TOWPATH_HOUR, running_in
 from contenders import Machine
-from harness import Server, free_port, run_client, say, scratch
+from harness import Server, run_client, say, scratch
 from requests_job import Load, sample
 from settings import GIB, MIB, Settings, write_pattern
 
@@ -67,18 +67,12 @@ class MemoryRun:
             os.link(small, self.source / name)
 
     @contextlib.contextmanager
-    def running(self, origin: Server, number: int) -> Iterator[tuple[Server, float]]:
+    def running(self, origin: Server) -> Iterator[tuple[Server, float]]:
         """Runs the cache. Returns when it has served its first byte, with the time since its start."""
-        work, port = self.machine.work / f"memory-{number}", free_port()
-        work.mkdir()
-        program = TOWPATH_HOUR.program(Location(self.machine, origin, port, work, self.cached))
         start = time.monotonic()
-        cache = Server(program, port, work / "output.log", network=self.machine.network)
-        try:
+        with running_in(TOWPATH_HOUR, self.machine, origin, self.cached) as cache:
             run_client(self.machine.installed("curl")("-s", "-S", "-f", "-o", "/dev/null", cache.http(name_of(0))))
             yield cache, time.monotonic() - start
-        finally:
-            cache.stop()
 
     def record(self, stage: str, cache: Server, **more: object) -> None:
         self.stages.append({"stage": stage, "peak_rss_bytes": cache.peak_rss_bytes(), **more})
@@ -145,9 +139,9 @@ def memory(settings: Settings) -> dict:
         run = MemoryRun(settings, directory)
         run.make()
         with settings.machine.serving({"nginx": run.source}) as origins:
-            with run.running(origins["nginx"], 0) as (cache, _):
+            with run.running(origins["nginx"]) as (cache, _):
                 run.record("filled", cache, fill_s=run.fill(cache))
-            with run.running(origins["nginx"], 1) as (cache, first_byte_s):
+            with run.running(origins["nginx"]) as (cache, first_byte_s):
                 run.record("restarted", cache, first_byte_s=first_byte_s, idle_after_s=wait_until_idle(cache))
                 run.load(cache)
                 copies = Copies(settings.machine, large_name(1))

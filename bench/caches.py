@@ -233,15 +233,20 @@ def lacks_xcache6(machine: Machine) -> str | None:
 @contextlib.contextmanager
 def running(kind: CacheKind, machine: Machine, origin: Server, parent: pathlib.Path) -> Iterator[Server]:
     """Runs a cache with an empty directory below `parent`, in the servers' place of the machine's network."""
+    with scratch(str(parent), f"cache-{next(NUMBERS)}") as directory, running_in(kind, machine, origin, directory) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running_in(kind: CacheKind, machine: Machine, origin: Server, directory: pathlib.Path) -> Iterator[Server]:
+    """Runs a cache with this directory."""
     port = free_port()
     # A port can be free a second time.
-    name = f"cache-{next(NUMBERS)}"
-    with scratch(str(parent), name) as directory:
-        work = machine.work / name
-        work.mkdir()
-        program = kind.program(Location(machine, origin, port, work, directory)).after(machine.network.at_server)
-        server = Server(program, port, work / "output.log", network=machine.network)
-        try:
-            yield server
-        finally:
-            server.stop()
+    work = machine.work / f"cache-{next(NUMBERS)}"
+    work.mkdir()
+    program = kind.program(Location(machine, origin, port, work, directory)).after(machine.network.at_server)
+    server = Server(program, port, work / "output.log", network=machine.network)
+    try:
+        yield server
+    finally:
+        server.stop()
