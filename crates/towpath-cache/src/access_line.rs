@@ -42,8 +42,7 @@ pub struct AccessLine {
     pub bypass_bytes: u64,
     /// Time that reads waited for the origin. Reads at the same time add up.
     pub origin_us: u64,
-    /// The part of it in which the storage of the origin had not begun to respond, an estimate. Absent if there was no
-    /// response.
+    /// Part of `origin_us` before the storage of the origin began to respond, an estimate. Absent without a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin_storage_us: Option<u64>,
     /// Time that reads waited for the disk of the cache.

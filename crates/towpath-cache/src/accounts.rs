@@ -59,8 +59,8 @@ pub struct AccessRecord {
     pub bypass_bytes: u64,
     /// Time that reads waited for the origin; reads at the same time add up.
     pub origin_wait: Duration,
-    /// The part of `origin_wait` in which the storage of the origin had not begun to respond, an estimate: the share of
-    /// all requests to the origin from open to close. `None` if there was no response.
+    /// Part of `origin_wait` before the storage of the origin began to respond, an estimate from all requests to the
+    /// origin between open and close. `None` without a response.
     pub storage_wait: Option<Duration>,
     /// Time that reads waited for the disk of the cache, for data that were not in memory or had to be verified.
     pub disk_wait: Duration,

@@ -86,8 +86,7 @@ impl Client {
         self.dialer.connections()
     }
 
-    /// Returns the times of the requests to all servers, which go on changing. A server that asks for a later request, or
-    /// does not respond, adds nothing.
+    /// Returns the live times of the requests to all servers. A missing response and a requested retry add nothing.
     pub fn request_times(&self) -> Arc<RequestTimes> {
         self.dialer.request_times()
     }

@@ -17,8 +17,8 @@ pub struct RequestTimes {
 pub struct RequestTime {
     /// Time during which connections had requests without a complete response; that of several connections adds up.
     pub total: Duration,
-    /// The part of `total` in which a server sent nothing, and for longer than a round trip, before a response: its
-    /// storage, or its load.
+    /// Part of `total` before the responses, beyond a round trip and without received data: the storage of the server,
+    /// or its load.
     pub server: Duration,
 }
 
