@@ -9,26 +9,30 @@
 //! Bytes that the disk cannot read are damage, and an index that it cannot read counts as none.
 //!
 //! Nothing waits for the disk (`fsync`): a record that outlives its data is found by its checksum.
+//!
+//! The state is here; [`reads`] and [`writes`] use it.
+
+mod reads;
+mod writes;
 
 use std::{
     ops::Range,
     sync::{Arc, OnceLock, PoisonError},
 };
 
-use bytes::Bytes;
 use tokio::sync::OnceCell;
-use towpath_proto::xrootd::page::crc32c;
 use towpath_store::{
-    Error, Fault, ReadBuffer, Result, os_message,
+    Error, Fault, Result, os_message,
     sys::{
-        clock::{self, Instant},
+        clock,
         volume::{Volume, VolumeFile},
     },
 };
 
+pub(crate) use self::{reads::Damage, writes::WrittenFlight};
 use crate::{
     disk::CacheDisk,
-    extents::{BLOCK_BYTES, CHUNK_BYTES, ExtentMap, Interval, UNIT_BYTES, UnitCheck, split_at},
+    extents::{CHUNK_BYTES, ExtentMap, Interval, split_at},
     flights::{Flight, Flights, Outcome},
     index::{EntryName, IndexCodec, MAX_HEADER_BYTES, RECORD_BYTES, Record},
     inventory::{Inventory, Slot},
@@ -45,15 +49,6 @@ const MERGED_SHARE: u64 = 20;
 const REPLAY_BYTES: usize = RECORD_BYTES << 15;
 /// Number of bytes of superseded records, beyond half of an index, that do not cause a compact one to be written.
 const MAX_SUPERSEDED_BYTES: u64 = 1 << 20;
-/// Maximum length of the range of a record in bytes: its field has 32 bits.
-const MAX_RECORD_BYTES: u64 = 1 << 31;
-/// Maximum length of one read to verify units, in bytes.
-const VERIFY_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that are verified on a network thread for one read. Reading and comparing a cached unit of 16
-/// KiB takes about 3 µs, and waking a thread of the disk pool longer than that.
-const VERIFY_NOW_BYTES: u64 = 4 << 20;
-/// Maximum gap between two units that are read together to be verified, in bytes.
-const VERIFY_GAP_BYTES: u64 = 16 << 10;
 
 /// A file version in the cache.
 #[derive(Debug)]
@@ -78,13 +73,6 @@ struct State {
     flights: Flights,
     /// Where the next record is written.
     index_end: u64,
-}
-
-/// Damaged intervals found by a verification.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Damage {
-    /// Number of bytes that did not match their checksum.
-    pub(crate) bytes: u64,
 }
 
 /// Keeps bytes of an entry in place.
@@ -138,20 +126,6 @@ impl Drop for OpenFlight {
     fn drop(&mut self) {
         let cancelled = Error::new(Fault::Cancelled, "the request to the origin was cancelled");
         self.entry.end_flight(&self.flight, Outcome::Failed(cancelled));
-    }
-}
-
-/// A flight whose bytes are on the disk, but not visible yet.
-#[derive(Debug)]
-pub(crate) struct WrittenFlight {
-    open: OpenFlight,
-    intervals: Vec<Interval>,
-}
-
-impl WrittenFlight {
-    /// Ends the flight.
-    pub(crate) fn end(self, outcome: Outcome) {
-        self.open.end(outcome);
     }
 }
 
@@ -393,299 +367,6 @@ impl Entry {
         flight.end(outcome);
     }
 
-    /// Writes the bytes of flights to the disk. They are not visible yet. A flight whose bytes cannot be written ends.
-    pub(crate) async fn write(self: &Arc<Self>, arrived: Vec<(OpenFlight, Bytes)>) -> Vec<WrittenFlight> {
-        let entry = Arc::clone(self);
-        let job = move || Ok(arrived.into_iter().filter_map(|(open, data)| entry.write_now(open, &data)).collect());
-        // If the pool is shutting down, the flights were dropped with the job.
-        self.disk.pool.run(job).await.unwrap_or_default()
-    }
-
-    fn write_now(&self, open: OpenFlight, data: &[u8]) -> Option<WrittenFlight> {
-        let start = open.flight.range.start;
-        let written = self
-            .data()
-            .and_then(|file| file.write_at(start, data).map_err(|error| disk_error("writing to the cache", &error)));
-        match written {
-            Ok(()) => {
-                let intervals = split_at(&open.flight.range, UNIT_BYTES).filter_map(|part| {
-                    let bytes = data.get((part.start - start) as usize..(part.end - start) as usize)?;
-                    Some(Interval { start: part.start, end: part.end, crc32c: crc32c(bytes) })
-                });
-                let intervals = intervals.collect();
-                Some(WrittenFlight { open, intervals })
-            }
-            Err(error) => {
-                self.disk.record_failure(&error);
-                open.end(Outcome::NotStored);
-                None
-            }
-        }
-    }
-
-    /// Makes written bytes visible, and ends their flights.
-    pub(crate) async fn publish(self: &Arc<Self>, written: Vec<WrittenFlight>) {
-        if written.is_empty() {
-            return;
-        }
-        let (records, at) = self.show(written);
-        self.disk.record_success();
-        let entry = Arc::clone(self);
-        let job = move || {
-            entry.write_records(at, &records);
-            Ok(())
-        };
-        // Without the records the bytes are absent after a restart.
-        let _ = self.disk.pool.run(job).await;
-    }
-
-    /// Makes written bytes visible, and ends their flights. Returns their records, and the position of the records in
-    /// the index.
-    fn show(&self, written: Vec<WrittenFlight>) -> (Vec<u8>, u64) {
-        let now = clock::now();
-        let intervals: Vec<Interval> = written.iter().flat_map(|written| &written.intervals).copied().collect();
-        let records = {
-            let mut state = self.state();
-            let before = state.extents.space_bytes();
-            intervals.iter().for_each(|interval| state.extents.insert(*interval, Some(now)));
-            self.inventory.change_bytes(&self.slot, before, state.extents.space_bytes());
-            self.reserve_records(&mut state, intervals.iter().copied().map(Record::Present))
-        };
-        written.into_iter().for_each(|written| written.end(Outcome::Stored));
-        records
-    }
-
-    /// Frees the space of `range`, whole chunks, unless a part of it is leased or in flight. Returns the freed space in
-    /// bytes, or `None` if a part is in use. May wait for the disk.
-    ///
-    /// # Errors
-    /// Errors of the cache's disk.
-    pub(crate) async fn free(self: &Arc<Self>, range: &Range<u64>) -> Result<Option<u64>> {
-        // The hole reaches beyond the end of the file: a partial page would be zeroed in place, and a socket that
-        // `sendfile` has filled may still refer to it. Whole pages are detached.
-        let hole = range.clone();
-        let range = self.clipped(range);
-        let (removed, records, at, barrier) = {
-            let mut state = self.state();
-            if range.is_empty() || state.extents.is_leased(&range) || state.flights.overlapping(&range).next().is_some()
-            {
-                return Ok(None);
-            }
-            let before = state.extents.space_bytes();
-            if state.extents.remove(&range).is_empty() {
-                return Ok(Some(0));
-            }
-            let removed = before.saturating_sub(state.extents.space_bytes());
-            // Until the hole is punched nothing may be written there.
-            let flight = state.flights.start(range.clone());
-            let parts = (range.start..range.end).step_by(MAX_RECORD_BYTES as usize);
-            let absent = parts.map(|start| Record::Absent { start, end: range.end.min(start + MAX_RECORD_BYTES) });
-            let (records, at) = self.reserve_records(&mut state, absent);
-            (removed, records, at, OpenFlight { entry: Arc::clone(self), flight })
-        };
-        let entry = Arc::clone(self);
-        let job = move || {
-            entry.write_records(at, &records);
-            let punched = entry.data()?.punch_hole(hole.start, hole.end - hole.start);
-            barrier.end(Outcome::Freed);
-            punched.map_err(|error| disk_error("freeing space of the cache", &error))
-        };
-        self.disk.pool.run(job).await?;
-        self.inventory.subtract_bytes(&self.slot, removed);
-        Ok(Some(removed))
-    }
-
-    /// Encodes records and returns them with their position in the index.
-    fn reserve_records(&self, state: &mut State, records: impl Iterator<Item = Record>) -> (Vec<u8>, u64) {
-        let mut bytes = Vec::new();
-        records.for_each(|record| self.codec.encode(&record, &mut bytes));
-        let at = state.index_end;
-        state.index_end += bytes.len() as u64;
-        let space = |length: u64| length.next_multiple_of(BLOCK_BYTES);
-        self.inventory.change_bytes(&self.slot, space(at), space(state.index_end));
-        (bytes, at)
-    }
-
-    /// Writes records. Without them the bytes are absent after a restart, so a failure is only reported.
-    fn write_records(&self, at: u64, records: &[u8]) {
-        let index = self.disk.volume.open(&file_name(&self.slot.name, "index"));
-        if let Err(error) = index.and_then(|index| index.write_at(at, records)) {
-            self.disk.record_failure(&disk_error("writing to an index of the cache", &error));
-        }
-    }
-
-    /// Compares the units of `ranges` with their checksums, unless that was done recently. Damaged intervals become
-    /// absent. May wait for the disk.
-    ///
-    /// # Errors
-    /// Errors of the cache's disk.
-    pub(crate) async fn verify(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Damage> {
-        let clipped = ranges.iter().map(|range| self.clipped(range));
-        let checks = unverified(&self.state(), clipped, clock::now());
-        if checks.is_empty() {
-            return Ok(Damage::default());
-        }
-        let entry = Arc::clone(self);
-        self.disk.pool.run(move || entry.verify_now(&checks)).await
-    }
-
-    fn verify_now(&self, checks: &[UnitCheck]) -> Result<Damage> {
-        let data = self.data()?;
-        let mut damage = Damage::default();
-        let mut buffer = Vec::new();
-        let mut rest = checks;
-        while let Some(first) = rest.first() {
-            let start = first.range().start;
-            let mut end = start;
-            let near = rest.iter().take_while(|next| {
-                let range = next.range();
-                let is_near =
-                    range.start <= end.max(first.range().end) + VERIFY_GAP_BYTES && range.end - start <= VERIFY_BYTES;
-                end = if is_near { range.end } else { end };
-                is_near
-            });
-            let (run, behind) = rest.split_at(near.count().max(1));
-            rest = behind;
-            let end = run.last().map_or(start, |last| last.range().end);
-            buffer.clear();
-            let read = data.read_at(start, (end - start) as usize, &mut buffer);
-            if let Err(error) = &read {
-                self.disk.record_unreadable(&disk_error("reading from the cache", error));
-            }
-            for check in run {
-                damage.bytes += self.settle(
-                    check,
-                    match read {
-                        Ok(_) => damaged_in(check, start, &buffer),
-                        Err(_) => unreadable_in(check, &**data),
-                    },
-                );
-            }
-        }
-        Ok(damage)
-    }
-
-    /// Records the outcome of a comparison: the unit is verified, or its `damaged` intervals become absent. Returns the
-    /// number of damaged bytes.
-    fn settle(&self, check: &UnitCheck, damaged: Vec<Interval>) -> u64 {
-        let mut state = self.state();
-        if damaged.is_empty() {
-            state.extents.set_verified(check, clock::now());
-            return 0;
-        }
-        // Another reader may have repaired an interval meanwhile: then it has changed.
-        let mut removed = Vec::new();
-        let before = state.extents.space_bytes();
-        for interval in damaged {
-            if state.extents.intervals(&(interval.start..interval.end)) == [interval] {
-                removed.extend(state.extents.remove(&(interval.start..interval.end)));
-            }
-        }
-        // The blocks stay allocated, but the same bytes are fetched again.
-        self.inventory.change_bytes(&self.slot, before, state.extents.space_bytes());
-        let records = removed.iter().map(|interval| Record::Absent { start: interval.start, end: interval.end });
-        let (records, at) = self.reserve_records(&mut state, records);
-        drop(state);
-        self.write_records(at, &records);
-        removed.iter().map(Interval::length).sum()
-    }
-
-    /// Fills `buffers`, if their bytes are present and in the page cache. Units that are not verified are compared
-    /// first, up to [`VERIFY_NOW_BYTES`]; damage is left to [`Self::verify`], which may wait for the disk.
-    pub(crate) fn read_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<()> {
-        let data = &**self.data.get()?;
-        let now = clock::now();
-        let checks = {
-            let mut state = self.state();
-            let ranges = || buffers.iter().map(range_of);
-            let checks = match ranges().all(|range| state.extents.is_verified(&range, now)) {
-                true => Vec::new(),
-                false if ranges().all(|range| state.extents.covers(&range)) => unverified(&state, ranges(), now),
-                false => return None,
-            };
-            ranges().for_each(|range| state.extents.lease(&range));
-            checks
-        };
-        let read = self.fill_now(data, buffers, &checks, now);
-        let mut state = self.state();
-        buffers.iter().for_each(|buffer| state.extents.release(&range_of(buffer)));
-        read
-    }
-
-    /// Verifies units of leased `buffers` that are not, and fills the buffers; `None` if that would block, or if a
-    /// unit is damaged or has changed.
-    fn fill_now(
-        &self,
-        data: &dyn VolumeFile,
-        buffers: &mut [ReadBuffer<'_>],
-        checks: &[UnitCheck],
-        now: Instant,
-    ) -> Option<()> {
-        if !checks.is_empty() {
-            verify_cached(data, checks)?;
-            let mut state = self.state();
-            checks.iter().for_each(|check| state.extents.set_verified(check, now));
-            // A unit that has changed meanwhile was not compared.
-            if !buffers.iter().all(|buffer| state.extents.is_verified(&range_of(buffer), now)) {
-                return None;
-            }
-        }
-        let used_s = now_s();
-        for buffer in buffers {
-            self.slot.touch(&range_of(buffer), used_s);
-            data.read_now_at(buffer.offset, buffer.buffer)?;
-        }
-        Some(())
-    }
-
-    /// Reads leased bytes from the disk, appended to `buffer`. Returns the buffer, unchanged if the disk failed, and the
-    /// outcome.
-    ///
-    /// # Errors
-    /// `Cancelled` if the process ends.
-    pub(crate) async fn read(&self, range: &Range<u64>, mut buffer: Vec<u8>) -> Result<(Vec<u8>, Result<()>)> {
-        let data = Arc::clone(self.data()?);
-        let (start, length) = (range.start, (range.end - range.start) as usize);
-        let job = move || {
-            let before = buffer.len();
-            let outcome = match data.read_at(start, length, &mut buffer) {
-                Ok(got) if got == length => Ok(()),
-                Ok(_) => Err(Error::new(Fault::Io, "a file of the cache is shorter than its index says")),
-                Err(error) => Err(disk_error("reading from the cache", &error)),
-            };
-            if outcome.is_err() {
-                buffer.truncate(before);
-            }
-            Ok((buffer, outcome))
-        };
-        self.disk.pool.run(job).await
-    }
-
-    /// Reads leased ranges from the disk, one after the other into one buffer; `None` if the disk failed.
-    ///
-    /// # Errors
-    /// `Cancelled` if the process ends.
-    pub(crate) async fn read_all(&self, ranges: &Arc<[Range<u64>]>) -> Result<Option<Bytes>> {
-        let (data, ranges) = (Arc::clone(self.data()?), Arc::clone(ranges));
-        let job = move || {
-            let mut buffer = Vec::with_capacity(ranges.iter().map(|range| (range.end - range.start) as usize).sum());
-            for range in &*ranges {
-                let length = (range.end - range.start) as usize;
-                let before = buffer.len();
-                buffer.resize(before + length, 0);
-                let place = buffer.get_mut(before..).unwrap_or_default();
-                if data.read_now_at(range.start, place).is_none() {
-                    buffer.truncate(before);
-                    if !matches!(data.read_at(range.start, length, &mut buffer), Ok(got) if got == length) {
-                        return Ok(None);
-                    }
-                }
-            }
-            Ok(Some(Bytes::from(buffer)))
-        };
-        self.disk.pool.run(job).await
-    }
-
     /// Returns the data file of this machine, if it is one.
     pub(crate) fn system_file(&self) -> Option<Arc<std::fs::File>> {
         self.data.get()?.system_file()
@@ -695,58 +376,6 @@ impl Entry {
     pub(crate) fn disk(&self) -> &CacheDisk {
         &self.disk
     }
-}
-
-/// Returns the units of `ranges` that are not verified, each once, in order.
-fn unverified(state: &State, ranges: impl Iterator<Item = Range<u64>>, now: Instant) -> Vec<UnitCheck> {
-    let mut checks: Vec<UnitCheck> = ranges.flat_map(|range| state.extents.unverified(&range, now)).collect();
-    checks.sort_unstable_by_key(|check| check.range().start);
-    checks.dedup();
-    checks
-}
-
-/// Compares units whose data are in the page cache; `None` if they are not, are too many, or are damaged.
-fn verify_cached(data: &dyn VolumeFile, checks: &[UnitCheck]) -> Option<()> {
-    let lengths = checks.iter().map(|check| check.range().end - check.range().start);
-    if lengths.sum::<u64>() > VERIFY_NOW_BYTES {
-        return None;
-    }
-    let mut unit = vec![0; UNIT_BYTES as usize];
-    for check in checks {
-        let range = check.range();
-        let buffer = unit.get_mut(..(range.end - range.start) as usize)?;
-        data.read_now_at(range.start, buffer)?;
-        if !check.intervals.iter().all(|interval| is_intact(interval, range.start, buffer)) {
-            return None;
-        }
-    }
-    Some(())
-}
-
-/// Whether an interval matches its checksum in `buffer`, the data from `start`.
-fn is_intact(interval: &Interval, start: u64, buffer: &[u8]) -> bool {
-    let bytes = buffer.get((interval.start - start) as usize..(interval.end - start) as usize);
-    bytes.is_some_and(|bytes| crc32c(bytes) == interval.crc32c)
-}
-
-fn range_of(buffer: &ReadBuffer<'_>) -> Range<u64> {
-    buffer.offset..buffer.offset.saturating_add(buffer.buffer.len() as u64)
-}
-
-/// Returns the intervals of a unit that do not match `buffer`, the data from `start`.
-fn damaged_in(check: &UnitCheck, start: u64, buffer: &[u8]) -> Vec<Interval> {
-    check.intervals.iter().filter(|interval| !is_intact(interval, start, buffer)).copied().collect()
-}
-
-/// Reads the intervals of a unit one by one, because reading them together has failed. Returns those that cannot be
-/// read, or do not match.
-fn unreadable_in(check: &UnitCheck, data: &dyn VolumeFile) -> Vec<Interval> {
-    let is_readable = |interval: &Interval| {
-        let mut bytes = Vec::new();
-        let read = data.read_at(interval.start, interval.length() as usize, &mut bytes);
-        read.is_ok() && is_intact(interval, interval.start, &bytes)
-    };
-    check.intervals.iter().filter(|interval| !is_readable(interval)).copied().collect()
 }
 
 /// Returns the date in seconds since the Unix epoch.

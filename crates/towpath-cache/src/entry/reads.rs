@@ -1,0 +1,260 @@
+//! Reads of an entry, and the comparison of its units with their checksums.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use towpath_proto::xrootd::page::crc32c;
+use towpath_store::{
+    Error, Fault, ReadBuffer, Result,
+    sys::{
+        clock::{self, Instant},
+        volume::VolumeFile,
+    },
+};
+
+use super::{Entry, State, disk_error, now_s};
+use crate::{
+    extents::{Interval, UNIT_BYTES, UnitCheck},
+    index::Record,
+};
+
+/// Maximum length of one read to verify units, in bytes.
+const VERIFY_BYTES: u64 = 1 << 20;
+/// Maximum number of bytes that are verified on a network thread for one read. Reading and comparing a cached unit of 16
+/// KiB takes about 3 µs, and waking a thread of the disk pool longer than that.
+const VERIFY_NOW_BYTES: u64 = 4 << 20;
+/// Maximum gap between two units that are read together to be verified, in bytes.
+const VERIFY_GAP_BYTES: u64 = 16 << 10;
+
+/// Damaged intervals found by a verification.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// Number of bytes that did not match their checksum.
+    pub(crate) bytes: u64,
+}
+
+impl Entry {
+    /// Compares the units of `ranges` with their checksums, unless that was done recently. Damaged intervals become
+    /// absent. May wait for the disk.
+    ///
+    /// # Errors
+    /// Errors of the cache's disk.
+    pub(crate) async fn verify(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Damage> {
+        let clipped = ranges.iter().map(|range| self.clipped(range));
+        let checks = unverified(&self.state(), clipped, clock::now());
+        if checks.is_empty() {
+            return Ok(Damage::default());
+        }
+        let entry = Arc::clone(self);
+        self.disk.pool.run(move || entry.verify_now(&checks)).await
+    }
+
+    fn verify_now(&self, checks: &[UnitCheck]) -> Result<Damage> {
+        let data = self.data()?;
+        let mut damage = Damage::default();
+        let mut buffer = Vec::new();
+        let mut rest = checks;
+        while let Some(first) = rest.first() {
+            let start = first.range().start;
+            let mut end = start;
+            let near = rest.iter().take_while(|next| {
+                let range = next.range();
+                let is_near =
+                    range.start <= end.max(first.range().end) + VERIFY_GAP_BYTES && range.end - start <= VERIFY_BYTES;
+                end = if is_near { range.end } else { end };
+                is_near
+            });
+            let (run, behind) = rest.split_at(near.count().max(1));
+            rest = behind;
+            let end = run.last().map_or(start, |last| last.range().end);
+            buffer.clear();
+            let read = data.read_at(start, (end - start) as usize, &mut buffer);
+            if let Err(error) = &read {
+                self.disk.record_unreadable(&disk_error("reading from the cache", error));
+            }
+            for check in run {
+                damage.bytes += self.settle(
+                    check,
+                    match read {
+                        Ok(_) => damaged_in(check, start, &buffer),
+                        Err(_) => unreadable_in(check, &**data),
+                    },
+                );
+            }
+        }
+        Ok(damage)
+    }
+
+    /// Records the outcome of a comparison: the unit is verified, or its `damaged` intervals become absent. Returns the
+    /// number of damaged bytes.
+    fn settle(&self, check: &UnitCheck, damaged: Vec<Interval>) -> u64 {
+        let mut state = self.state();
+        if damaged.is_empty() {
+            state.extents.set_verified(check, clock::now());
+            return 0;
+        }
+        // Another reader may have repaired an interval meanwhile: then it has changed.
+        let mut removed = Vec::new();
+        let before = state.extents.space_bytes();
+        for interval in damaged {
+            if state.extents.intervals(&(interval.start..interval.end)) == [interval] {
+                removed.extend(state.extents.remove(&(interval.start..interval.end)));
+            }
+        }
+        // The blocks stay allocated, but the same bytes are fetched again.
+        self.inventory.change_bytes(&self.slot, before, state.extents.space_bytes());
+        let records = removed.iter().map(|interval| Record::Absent { start: interval.start, end: interval.end });
+        let (records, at) = self.reserve_records(&mut state, records);
+        drop(state);
+        self.write_records(at, &records);
+        removed.iter().map(Interval::length).sum()
+    }
+
+    /// Fills `buffers`, if their bytes are present and in the page cache. Units that are not verified are compared
+    /// first, up to [`VERIFY_NOW_BYTES`]; damage is left to [`Self::verify`], which may wait for the disk.
+    pub(crate) fn read_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<()> {
+        let data = &**self.data.get()?;
+        let now = clock::now();
+        let checks = {
+            let mut state = self.state();
+            let ranges = || buffers.iter().map(range_of);
+            let checks = match ranges().all(|range| state.extents.is_verified(&range, now)) {
+                true => Vec::new(),
+                false if ranges().all(|range| state.extents.covers(&range)) => unverified(&state, ranges(), now),
+                false => return None,
+            };
+            ranges().for_each(|range| state.extents.lease(&range));
+            checks
+        };
+        let read = self.fill_now(data, buffers, &checks, now);
+        let mut state = self.state();
+        buffers.iter().for_each(|buffer| state.extents.release(&range_of(buffer)));
+        read
+    }
+
+    /// Verifies units of leased `buffers` that are not, and fills the buffers; `None` if that would block, or if a
+    /// unit is damaged or has changed.
+    fn fill_now(
+        &self,
+        data: &dyn VolumeFile,
+        buffers: &mut [ReadBuffer<'_>],
+        checks: &[UnitCheck],
+        now: Instant,
+    ) -> Option<()> {
+        if !checks.is_empty() {
+            verify_cached(data, checks)?;
+            let mut state = self.state();
+            checks.iter().for_each(|check| state.extents.set_verified(check, now));
+            // A unit that has changed meanwhile was not compared.
+            if !buffers.iter().all(|buffer| state.extents.is_verified(&range_of(buffer), now)) {
+                return None;
+            }
+        }
+        let used_s = now_s();
+        for buffer in buffers {
+            self.slot.touch(&range_of(buffer), used_s);
+            data.read_now_at(buffer.offset, buffer.buffer)?;
+        }
+        Some(())
+    }
+
+    /// Reads leased bytes from the disk, appended to `buffer`. Returns the buffer, unchanged if the disk failed, and the
+    /// outcome.
+    ///
+    /// # Errors
+    /// `Cancelled` if the process ends.
+    pub(crate) async fn read(&self, range: &Range<u64>, mut buffer: Vec<u8>) -> Result<(Vec<u8>, Result<()>)> {
+        let data = Arc::clone(self.data()?);
+        let (start, length) = (range.start, (range.end - range.start) as usize);
+        let job = move || {
+            let before = buffer.len();
+            let outcome = match data.read_at(start, length, &mut buffer) {
+                Ok(got) if got == length => Ok(()),
+                Ok(_) => Err(Error::new(Fault::Io, "a file of the cache is shorter than its index says")),
+                Err(error) => Err(disk_error("reading from the cache", &error)),
+            };
+            if outcome.is_err() {
+                buffer.truncate(before);
+            }
+            Ok((buffer, outcome))
+        };
+        self.disk.pool.run(job).await
+    }
+
+    /// Reads leased ranges from the disk, one after the other into one buffer; `None` if the disk failed.
+    ///
+    /// # Errors
+    /// `Cancelled` if the process ends.
+    pub(crate) async fn read_all(&self, ranges: &Arc<[Range<u64>]>) -> Result<Option<Bytes>> {
+        let (data, ranges) = (Arc::clone(self.data()?), Arc::clone(ranges));
+        let job = move || {
+            let mut buffer = Vec::with_capacity(ranges.iter().map(|range| (range.end - range.start) as usize).sum());
+            for range in &*ranges {
+                let length = (range.end - range.start) as usize;
+                let before = buffer.len();
+                buffer.resize(before + length, 0);
+                let place = buffer.get_mut(before..).unwrap_or_default();
+                if data.read_now_at(range.start, place).is_none() {
+                    buffer.truncate(before);
+                    if !matches!(data.read_at(range.start, length, &mut buffer), Ok(got) if got == length) {
+                        return Ok(None);
+                    }
+                }
+            }
+            Ok(Some(Bytes::from(buffer)))
+        };
+        self.disk.pool.run(job).await
+    }
+}
+
+/// Returns the units of `ranges` that are not verified, each once, in order.
+fn unverified(state: &State, ranges: impl Iterator<Item = Range<u64>>, now: Instant) -> Vec<UnitCheck> {
+    let mut checks: Vec<UnitCheck> = ranges.flat_map(|range| state.extents.unverified(&range, now)).collect();
+    checks.sort_unstable_by_key(|check| check.range().start);
+    checks.dedup();
+    checks
+}
+
+/// Compares units whose data are in the page cache; `None` if they are not, are too many, or are damaged.
+fn verify_cached(data: &dyn VolumeFile, checks: &[UnitCheck]) -> Option<()> {
+    let lengths = checks.iter().map(|check| check.range().end - check.range().start);
+    if lengths.sum::<u64>() > VERIFY_NOW_BYTES {
+        return None;
+    }
+    let mut unit = vec![0; UNIT_BYTES as usize];
+    for check in checks {
+        let range = check.range();
+        let buffer = unit.get_mut(..(range.end - range.start) as usize)?;
+        data.read_now_at(range.start, buffer)?;
+        if !check.intervals.iter().all(|interval| is_intact(interval, range.start, buffer)) {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Whether an interval matches its checksum in `buffer`, the data from `start`.
+fn is_intact(interval: &Interval, start: u64, buffer: &[u8]) -> bool {
+    let bytes = buffer.get((interval.start - start) as usize..(interval.end - start) as usize);
+    bytes.is_some_and(|bytes| crc32c(bytes) == interval.crc32c)
+}
+
+fn range_of(buffer: &ReadBuffer<'_>) -> Range<u64> {
+    buffer.offset..buffer.offset.saturating_add(buffer.buffer.len() as u64)
+}
+
+/// Returns the intervals of a unit that do not match `buffer`, the data from `start`.
+fn damaged_in(check: &UnitCheck, start: u64, buffer: &[u8]) -> Vec<Interval> {
+    check.intervals.iter().filter(|interval| !is_intact(interval, start, buffer)).copied().collect()
+}
+
+/// Reads the intervals of a unit one by one, because reading them together has failed. Returns those that cannot be
+/// read, or do not match.
+fn unreadable_in(check: &UnitCheck, data: &dyn VolumeFile) -> Vec<Interval> {
+    let is_readable = |interval: &Interval| {
+        let mut bytes = Vec::new();
+        let read = data.read_at(interval.start, interval.length() as usize, &mut bytes);
+        read.is_ok() && is_intact(interval, interval.start, &bytes)
+    };
+    check.intervals.iter().filter(|interval| !is_readable(interval)).copied().collect()
+}
