@@ -24,6 +24,7 @@ mod positional;
 mod request_times;
 mod resume;
 mod retry;
+pub mod runs;
 mod store;
 pub mod sys;
 

@@ -17,11 +17,8 @@ use super::{errno, read::LocalFile};
 use crate::{
     ByteRange, Error, Fault, Result, VectorReads,
     positional::{fill, read_without_waiting},
+    runs::GAP_BYTES,
 };
-
-/// Maximum gap between joined ranges in bytes. A system call costs about as much as copying 4 KiB from the page cache
-/// (measured, ext4 and tmpfs), and a disk reads whole pages of 4 KiB anyway.
-pub(super) const GAP_BYTES: u64 = 4096;
 
 /// Maximum length of a run made of several ranges; a longer single range is a run of its own.
 const RUN_BYTES: usize = 1 << 20;
