@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from clients import content, eventually
-from servers import HOST, Server, start_cache, start_towpath
+from servers import HOST, Server, start_cache, start_towpath, start_xrootd
 
 SIZE = 3_000_017
 OLD_S = 1_500_000_000
@@ -315,17 +315,23 @@ def test_commands(area, authority, binary, clients, here):
         cache.stop()
 
 
+@pytest.mark.parametrize(("program", "scheme"), [("towpath", "http"), ("towpath", "root"), ("xrootd", "root")])
 @pytest.mark.pair("python3-xrootd 5.5", "10,000 open files of a site cache, read slowly: right bytes in 512 MiB")
-def test_many_open_files(binary, clients, here):
+def test_many_open_files(program, scheme, binary, clients, base, here):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     many = min(MANY, hard // 2 - 1000)
     limits = "[limits]\nconnections = 100\n"
     data = content(MANY_BYTES, 5)
-    origin = start_towpath(binary, here / "origin", config=limits)
+    match program:
+        case "towpath":
+            origin = start_towpath(binary, here / "origin", config=limits)
+        case _:
+            origin = start_xrootd(base / "many-open", http=False, tpc=False)
+    url = origin.url("/", scheme) if scheme == "root" else origin.http("/", scheme)
     for number in range(many):
         (origin.root / f"f{number}").write_bytes(data[number % 1000:])
         os.utime(origin.root / f"f{number}", (OLD_S, OLD_S))
-    cache = start_cache(binary, f"http://{HOST}:{origin.port}/", here / "cache", config=limits)
+    cache = start_cache(binary, url, here / "cache", config=limits)
     try:
         words = (HERE / "xrootd_bindings.py", "many_open", f"{cache.address}/", str(many))
         found = json.loads(clients.run("/usr/bin/python3", *words, XRD_LOGLEVEL="Error", deadline_s=280).text)

@@ -293,7 +293,7 @@ pub struct Limits {
     /// Maximum number of open files, listings and uploads of all connections, limited by the file descriptors left
     /// beside connections.
     pub files: usize,
-    /// Maximum number of open files per connection.
+    /// Maximum number of open files per connection. A cache or a gateway opens all its files over one.
     pub files_per_connection: usize,
     /// Maximum size of a request header (HTTP) or text argument (XRootD).
     pub header_bytes: ByteSize,
@@ -400,7 +400,7 @@ impl Default for Limits {
             bytes: ByteSize(128 << 20),
             disk_threads: 32,
             files: 65_536,
-            files_per_connection: 4_096,
+            files_per_connection: 32_768,
             header_bytes: ByteSize(64 << 10),
             handshake: HumanDuration(Duration::from_secs(20)),
             idle: HumanDuration(Duration::from_secs(3600)),
