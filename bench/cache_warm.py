@@ -75,7 +75,7 @@ def warm(settings: Settings) -> dict:
     """Reads a file that is completely in each cache."""
     repetitions = settings.repetitions or (1 if settings.quick else REPETITIONS)
     size = settings.large_bytes or (256 * MIB if settings.quick else GIB)
-    with scratch(str(settings.memory), "warm") as directory:
+    with scratch(str(settings.disk), "warm") as directory:
         source = make_source(directory / "source", size)
         copies = Copies(settings.machine, source.name)
         http = {kind.name for kind in HTTP_PEERS}
