@@ -158,13 +158,11 @@ impl OpenedFile {
         flights
     }
 
-    /// Requests what a sequential reader of `range` will need next.
+    /// Requests what a sequential or strided reader of `range` will need next.
     fn request_ahead(&self, range: &Range<u64>) {
-        let mut read_ahead = self.read_ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let ahead = read_ahead.next(range, self.metadata.size);
-        drop(read_ahead);
-        if let Some(ahead) = ahead {
-            self.request(&[ahead]).iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
+        let ahead = self.read_ahead.lock().unwrap_or_else(PoisonError::into_inner).next(range, self.metadata.size);
+        if !ahead.is_empty() {
+            self.request(&ahead).iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
         }
     }
 

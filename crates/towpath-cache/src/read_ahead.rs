@@ -1,10 +1,14 @@
-//! Read-ahead of one handle: detects sequential reads, and says what to fetch next. No I/O, no clock.
+//! Read-ahead of one handle: detects sequential reads, and reads at equal distances ([`strides`]), and says what to fetch
+//! next. No I/O, no clock.
 //!
 //! A client may have several requests in flight, which arrive in any order, and may read several parts of a file in turn.
 //! So the read bytes are kept as runs: ranges without a gap, which grow, and are joined when the bytes between them are read.
 
+mod strides;
+
 use std::{collections::VecDeque, ops::Range};
 
+use self::strides::Strides;
 use crate::extents::CHUNK_BYTES;
 
 /// Minimum number of reads that make a run sequential.
@@ -33,15 +37,31 @@ struct Run {
     requested: u64,
 }
 
-/// The recent reads of a handle: the runs, the one that was extended last at the end.
+/// The recent reads of a handle.
 #[derive(Debug, Default)]
-pub(crate) struct ReadAhead(VecDeque<Run>);
+pub(crate) struct ReadAhead {
+    sequences: Sequences,
+    strides: Strides,
+}
 
 impl ReadAhead {
+    /// Records a read of `range` of a file of `size` bytes. Returns the ranges to fetch in addition.
+    pub(crate) fn next(&mut self, range: &Range<u64>, size: u64) -> Vec<Range<u64>> {
+        let mut ahead = self.strides.next(range, size);
+        ahead.extend(self.sequences.next(range, size));
+        ahead
+    }
+}
+
+/// The runs, the one that was extended last at the end.
+#[derive(Debug, Default)]
+struct Sequences(VecDeque<Run>);
+
+impl Sequences {
     /// Records a read of `range` of a file of `size` bytes. Returns the range to fetch in addition, if the reader is
     /// sequential: as many bytes as it has read in sequence, at most [`MAX_WINDOW_BYTES`], in portions of at least a
     /// quarter of that, so that requests are large.
-    pub(crate) fn next(&mut self, range: &Range<u64>, size: u64) -> Option<Range<u64>> {
+    fn next(&mut self, range: &Range<u64>, size: u64) -> Option<Range<u64>> {
         if self.0.iter().any(|run| run.start <= range.start && range.end <= run.end) {
             return None;
         }
@@ -86,14 +106,14 @@ mod tests {
     use super::*;
 
     /// Reads `count` ranges of `length` bytes from `start`; returns the ranges fetched in addition.
-    fn read(ahead: &mut ReadAhead, start: u64, length: u64, count: u64) -> Vec<Range<u64>> {
+    fn read(ahead: &mut Sequences, start: u64, length: u64, count: u64) -> Vec<Range<u64>> {
         let reads = (0..count).map(|index| start + index * length..start + (index + 1) * length);
         reads.filter_map(|range| ahead.next(&range, 1 << 30)).collect()
     }
 
     #[test]
     fn sequential_readers_get_a_growing_window_without_overlap() {
-        let mut ahead = ReadAhead::default();
+        let mut ahead = Sequences::default();
         let fetched = read(&mut ahead, 0, 256 << 10, 2000);
         assert_eq!(fetched[0], 3 * (256 << 10)..2 << 20);
         assert!(fetched.windows(2).all(|pair| pair[0].end == pair[1].start));
@@ -104,7 +124,7 @@ mod tests {
 
     #[test]
     fn scattered_reads_fetch_nothing_more() {
-        let mut ahead = ReadAhead::default();
+        let mut ahead = Sequences::default();
         for start in [0, 100, 5_000_000, 200, 1_000_000, 2_000_000, 3_000_000, 100] {
             assert_eq!(ahead.next(&(start..start + 100), 1 << 30), None);
         }
@@ -112,7 +132,7 @@ mod tests {
 
     #[test]
     fn repeated_reads_do_not_end_a_sequence_but_gaps_do() {
-        let mut ahead = ReadAhead::default();
+        let mut ahead = Sequences::default();
         for range in [0..1000, 1000..2000, 1500..1501, 0..2000] {
             assert_eq!(ahead.next(&range, 1 << 30), None);
         }
@@ -126,7 +146,7 @@ mod tests {
     fn reads_in_flight_at_the_same_time_may_come_in_any_order() {
         let chunk = |index: u64| index << 23..(index + 1) << 23;
         for order in [[0, 1, 2, 3], [3, 0, 1, 2], [3, 2, 1, 0], [1, 3, 0, 2]] {
-            let mut ahead = ReadAhead::default();
+            let mut ahead = Sequences::default();
             let mut fetched: Vec<_> = order.iter().filter_map(|index| ahead.next(&chunk(*index), 1 << 30)).collect();
             // The server reads each in pieces.
             for start in (0..4_u64 << 23).step_by(256 << 10) {
@@ -139,7 +159,7 @@ mod tests {
 
     #[test]
     fn two_readers_of_one_handle_are_both_sequential() {
-        let mut ahead = ReadAhead::default();
+        let mut ahead = Sequences::default();
         let fetched: Vec<_> = (0..8)
             .flat_map(|index| [index << 18, (index << 18) + (1 << 29)])
             .filter_map(|start| ahead.next(&(start..start + (1 << 18)), 1 << 30))
@@ -149,7 +169,7 @@ mod tests {
 
     #[test]
     fn nothing_is_fetched_past_the_end() {
-        let mut ahead = ReadAhead::default();
+        let mut ahead = Sequences::default();
         let size = 750_000;
         let reads = (0..3).map(|index| index * 200_000..(index + 1) * 200_000);
         let fetched: Vec<_> = reads.filter_map(|range| ahead.next(&range, size)).collect();

@@ -55,7 +55,8 @@ async fn a_vector_costs_one_request() {
 async fn announced_ranges_are_fetched_at_once_and_nothing_else() {
     let origin = Origin::with_file(50_000_000).await;
     let file = origin.open().await;
-    let ranges: Vec<_> = (0..100).map(|index| range(index * 400_000, 5000)).collect();
+    // At unequal distances: no read-ahead.
+    let ranges: Vec<_> = (0..100).map(|index| range(index * 400_000 + index * index * 7, 5000)).collect();
     let held = origin.store.hold("read_vector");
     let preparation = file.prepare(&ranges).unwrap();
     let mut last = Box::pin(preparation.ready(ranges[99]));
@@ -231,4 +232,21 @@ async fn a_sequential_reader_gets_read_ahead() {
     let statistics = origin.statistics();
     assert_eq!(statistics.fetched_bytes, 20 << 20);
     assert!(statistics.requests < 40, "{statistics:?}");
+}
+
+#[tokio::test]
+async fn a_strided_reader_gets_read_ahead() {
+    let origin = Origin::with_file(20 << 20).await;
+    let file = origin.open().await;
+    for offset in (0..200).map(|index| 1003 + index * 50_000) {
+        // As a server does.
+        if let Some(preparation) = file.prepare(&[range(offset, 2000)]) {
+            preparation.ready(range(offset, 2000)).await.unwrap();
+        }
+        origin.check(&*file, offset, 2000).await;
+    }
+    let statistics = origin.statistics();
+    assert!(statistics.requests < 40, "{statistics:?}");
+    assert!((400_000..=400_000 + 64 * 2000).contains(&statistics.fetched_bytes), "{statistics:?}");
+    assert_eq!((statistics.served_bytes, statistics.missed_bytes), (400_000, 400_000));
 }
