@@ -28,7 +28,7 @@ use crate::{
 /// Number of recent accesses that are kept.
 const RECENT: usize = 4096;
 /// Maximum number of ranges of read-ahead that a reader has not reached. The oldest are forgotten.
-const MAX_AHEAD: usize = 64;
+const MAX_AHEAD: usize = 128;
 /// Number of bytes of the name of an entry in a record: two of 10^7 entries share them with a probability of 10^-5.
 const ENTRY_BYTES: usize = 8;
 
@@ -151,6 +151,23 @@ struct Reads {
     parts: Vec<Range<u64>>,
 }
 
+impl Reads {
+    /// Counts a read. Returns the number of its bytes, and of those that read-ahead had fetched.
+    fn count(&mut self, range: &Range<u64>) -> (u64, u64) {
+        self.segments.add(range);
+        let ahead = take(&mut self.ahead, range).iter().map(|part| part.end - part.start).sum();
+        (range.end - range.start, ahead)
+    }
+
+    /// As [`Self::count`]; 0 if the kernel is sending the range.
+    fn count_unless_sent(&mut self, range: &Range<u64>) -> (u64, u64) {
+        match self.parts.iter().any(|part| part.start <= range.start && range.end <= part.end) {
+            true => (0, 0),
+            false => self.count(range),
+        }
+    }
+}
+
 impl Account {
     /// Opens the account of a file of an origin.
     pub(crate) fn open(accounts: &Arc<Accounts>, origin: &Arc<Origin>, version: &Version) -> Self {
@@ -177,35 +194,29 @@ impl Account {
     /// Counts a read of `range` from the disk of the cache. Returns the number of its bytes, and of those that this
     /// reader's read-ahead had fetched; 0 if the kernel is sending the range: then [`Self::record_sent`] counts it.
     pub(crate) fn record_served(&self, range: &Range<u64>) -> (u64, u64) {
-        self.count_read(&mut self.reads(), range)
+        let counts = self.reads().count_unless_sent(range);
+        self.add(counts)
     }
 
     /// Counts reads of `ranges`, as [`Self::record_served`]. Returns the sums.
-    pub(crate) fn record_vector(&self, ranges: &[Range<u64>]) -> (u64, u64) {
+    pub(crate) fn record_vector(&self, ranges: impl Iterator<Item = Range<u64>>) -> (u64, u64) {
         let mut reads = self.reads();
-        let counts = ranges.iter().map(|range| self.count_read(&mut reads, range));
-        counts.fold((0, 0), |(bytes, ahead), (more, more_ahead)| (bytes + more, ahead + more_ahead))
+        let counts = ranges.map(|range| reads.count_unless_sent(&range));
+        let sums = counts.fold((0, 0), |(bytes, ahead), (more, more_ahead)| (bytes + more, ahead + more_ahead));
+        drop(reads);
+        self.add(sums)
     }
 
     /// Counts bytes of a part that the kernel has sent, as [`Self::record_served`].
     pub(crate) fn record_sent(&self, range: &Range<u64>) -> (u64, u64) {
-        self.count(&mut self.reads(), range)
+        let counts = self.reads().count(range);
+        self.add(counts)
     }
 
-    fn count_read(&self, reads: &mut Reads, range: &Range<u64>) -> (u64, u64) {
-        match reads.parts.iter().any(|part| part.start <= range.start && range.end <= part.end) {
-            true => (0, 0),
-            false => self.count(reads, range),
-        }
-    }
-
-    fn count(&self, reads: &mut Reads, range: &Range<u64>) -> (u64, u64) {
-        let bytes = range.end - range.start;
-        reads.segments.add(range);
-        self.served_bytes.fetch_add(bytes, Relaxed);
-        let ahead: u64 = take(&mut reads.ahead, range).iter().map(|part| part.end - part.start).sum();
+    fn add(&self, (served, ahead): (u64, u64)) -> (u64, u64) {
+        self.served_bytes.fetch_add(served, Relaxed);
         self.missed_bytes.fetch_add(ahead, Relaxed);
-        (bytes, ahead)
+        (served, ahead)
     }
 
     /// Counts a request for `range`. `missing` returns how many bytes of a range are absent. Returns the number of bytes

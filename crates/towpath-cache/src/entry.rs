@@ -3,7 +3,7 @@
 //! | step | order | after a crash in between |
 //! | --- | --- | --- |
 //! | bytes arrive | data are written, then their records | the bytes are absent: fetched again |
-//! | bytes are read | leased, verified unless that was done recently, read | – |
+//! | bytes are read | leased (short reads check afterwards that nothing was removed), verified unless that was done recently, read | – |
 //! | damage is found | removed from memory, then a record is written | the record of the damage matches no data |
 //!
 //! Bytes that the disk cannot read are damage, and an index that it cannot read counts as none.
@@ -73,6 +73,19 @@ struct State {
     flights: Flights,
     /// Where the next record is written.
     index_end: u64,
+}
+
+/// Where the bytes of a range are.
+#[derive(Debug)]
+pub(crate) enum RangeState {
+    /// On the disk, and verified.
+    Verified,
+    /// On the disk.
+    Present,
+    /// On the disk or in these flights.
+    InFlight(Vec<Arc<Flight>>),
+    /// A part is neither on the disk nor in flight.
+    Absent,
 }
 
 /// Keeps bytes of an entry in place.
@@ -299,20 +312,35 @@ impl Entry {
         self.state().extents.covers(&self.clipped(range))
     }
 
-    /// Returns whether a byte of `range` is neither present nor in flight.
-    pub(crate) fn is_lost(&self, range: &Range<u64>) -> bool {
+    /// Returns where the bytes of `range` are.
+    pub(crate) fn range_state(&self, range: &Range<u64>) -> RangeState {
         let (range, state) = (self.clipped(range), self.state());
-        state.extents.missing(&range).iter().any(|missing| !state.flights.gaps(missing).is_empty())
+        if state.extents.is_verified(&range, clock::now()) {
+            return RangeState::Verified;
+        }
+        let missing = state.extents.missing(&range);
+        if missing.is_empty() {
+            return RangeState::Present;
+        }
+        match missing.iter().all(|missing| state.flights.gaps(missing).is_empty()) {
+            true => RangeState::InFlight(state.flights.overlapping(&range).map(Arc::clone).collect()),
+            false => RangeState::Absent,
+        }
+    }
+
+    /// Returns the number of `ranges` with bytes that are neither present nor in flight.
+    pub(crate) fn count_absent(&self, ranges: &[Range<u64>]) -> usize {
+        let state = self.state();
+        let is_absent = |range: &Range<u64>| {
+            let missing = state.extents.missing(&self.clipped(range));
+            missing.iter().any(|missing| !state.flights.gaps(missing).is_empty())
+        };
+        ranges.iter().filter(|range| is_absent(range)).count()
     }
 
     /// Returns the number of absent bytes in `range`.
     pub(crate) fn missing_bytes(&self, range: &Range<u64>) -> u64 {
         self.state().extents.missing(&self.clipped(range)).iter().map(|part| part.end - part.start).sum()
-    }
-
-    /// Returns whether all bytes of `range` within the file are present and verified.
-    pub(crate) fn is_verified(&self, range: &Range<u64>) -> bool {
-        self.are_verified(std::slice::from_ref(range))
     }
 
     /// Returns whether all bytes of `ranges` within the file are present and verified.
@@ -325,8 +353,19 @@ impl Entry {
         ranges.iter().all(|range| state.extents.is_verified(&self.clipped(range), now))
     }
 
+    /// Keeps the bytes of `range` in place until the lease is dropped, if all of them are present and verified.
+    pub(crate) fn lease_verified(self: &Arc<Self>, range: &Range<u64>) -> Option<ExtentLease> {
+        self.lease_in_state(std::slice::from_ref(range))?;
+        Some(ExtentLease { entry: Arc::clone(self), range: range.clone() })
+    }
+
     /// Keeps the bytes of `ranges` in place until the lease is dropped, if all of them are present and verified.
-    pub(crate) fn lease_verified(self: &Arc<Self>, ranges: &Arc<[Range<u64>]>) -> Option<VectorLease> {
+    pub(crate) fn lease_all_verified(self: &Arc<Self>, ranges: &Arc<[Range<u64>]>) -> Option<VectorLease> {
+        self.lease_in_state(ranges)?;
+        Some(VectorLease { entry: Arc::clone(self), ranges: Arc::clone(ranges) })
+    }
+
+    fn lease_in_state(&self, ranges: &[Range<u64>]) -> Option<()> {
         {
             let mut state = self.state();
             if !self.are_verified_in(&state, ranges) {
@@ -336,7 +375,7 @@ impl Entry {
         }
         let used_s = now_s();
         ranges.iter().for_each(|range| self.slot.touch(range, used_s));
-        Some(VectorLease { entry: Arc::clone(self), ranges: Arc::clone(ranges) })
+        Some(())
     }
 
     /// Returns the number of present bytes.

@@ -140,6 +140,7 @@ pub(crate) struct ExtentMap {
     present_bytes: u64,
     /// Number of blocks with present bytes.
     blocks: u64,
+    removals: u64,
 }
 
 impl ExtentMap {
@@ -151,6 +152,12 @@ impl ExtentMap {
     /// Returns the space of the present bytes on the disk: whole blocks.
     pub(crate) fn space_bytes(&self) -> u64 {
         self.blocks * BLOCK_BYTES
+    }
+
+    /// Returns how often present bytes were removed or replaced. If the number is the same before and after a read, the
+    /// bytes that were present before it are those that were read.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals
     }
 
     /// Adds an interval. Present intervals that overlap it are dropped, because it is newer. `verified` says that its
@@ -170,6 +177,7 @@ impl ExtentMap {
         let overlapping = chunk.overlapping(new.start, new.end);
         let dropped: u64 = chunk.intervals.drain(overlapping.clone()).map(|old| u64::from(old.end - old.start)).sum();
         self.present_bytes = self.present_bytes - dropped + interval.length();
+        self.removals += u64::from(dropped > 0);
         let mut at = overlapping.start;
         let stays_verified =
             chunk.of_unit(unit).is_empty() || verified.is_some_and(|now| is_verified(chunk, unit, now));
@@ -213,6 +221,7 @@ impl ExtentMap {
             }
         }
         self.present_bytes -= removed.iter().map(Interval::length).sum::<u64>();
+        self.removals += u64::from(!removed.is_empty());
         removed
     }
 

@@ -4,6 +4,7 @@
 //! flights of its range; the bytes are leased, verified, and read from the disk. If the disk of the cache fails, the
 //! read is passed to the origin.
 
+mod announced;
 mod sent_part;
 
 use std::{
@@ -19,17 +20,15 @@ use towpath_store::{
     Result, VectorReads,
 };
 
-use self::sent_part::SentPart;
+use self::{announced::AnnouncedReads, sent_part::SentPart};
 use crate::{
     accounts::Account,
-    announced::Positions,
     breaker::is_unreachable,
-    entry::{Entry, ExtentLease, Presence, VectorLease},
+    entry::{Entry, ExtentLease, Presence, RangeState, VectorLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
-    origin::{Origin, fetch},
+    origin::{Origin, RangesPermit, fetch},
     read_ahead::ReadAhead,
-    runs::RUN_BYTES,
     source::Source,
     version::Version,
 };
@@ -144,16 +143,34 @@ impl OpenedFile {
         self.origin.counters.missed_bytes.fetch_add(ahead, Relaxed);
     }
 
+    /// Returns the number of `ranges` for which [`Self::request`] would start flights.
+    fn count_absent(&self, ranges: &[Range<u64>]) -> usize {
+        match self.may_request() {
+            true => self.entry.count_absent(ranges),
+            false => 0,
+        }
+    }
+
+    /// Whether absent bytes are requested to be stored.
+    fn may_request(&self) -> bool {
+        self.entry.disk().accepts_data() && !self.source.is_absent()
+    }
+
     /// Requests the absent bytes of `ranges` from the origin, and returns the flights that this starts. Returns
     /// immediately.
     fn request(&self, ranges: &[Range<u64>]) -> Vec<Arc<Flight>> {
-        if !self.entry.disk().accepts_data() || self.source.is_absent() {
+        self.request_with(ranges, None)
+    }
+
+    /// As [`Self::request`]. The `permit` is held until the flights have ended.
+    fn request_with(&self, ranges: &[Range<u64>], permit: Option<RangesPermit>) -> Vec<Arc<Flight>> {
+        if !self.may_request() {
             return Vec::new();
         }
         let open = self.entry.start_flights(ranges);
         let flights = open.iter().map(|open| Arc::clone(&open.flight)).collect();
         if !open.is_empty() {
-            fetch(&self.entry, &self.source, open);
+            fetch(&self.entry, &self.source, open, permit);
         }
         flights
     }
@@ -173,17 +190,18 @@ impl OpenedFile {
             if !self.await_flights(range, attempt + 1 == ATTEMPTS).await? {
                 return Ok(Location::Origin);
             }
+            if let Some(lease) = self.entry.lease_verified(range) {
+                return Ok(Location::Disk(lease));
+            }
             let lease = self.entry.lease(range);
-            if !self.entry.is_verified(range) {
-                let mut ranges = next();
-                ranges.push(range.clone());
-                match self.account.disk(self.entry.verify(&ranges)).await {
-                    Ok(damage) => self.record_damage(damage.bytes),
-                    Err(_) => return Ok(Location::Origin),
-                }
+            let mut ranges = next();
+            ranges.push(range.clone());
+            match self.account.disk(self.entry.verify(&ranges)).await {
+                Ok(damage) => self.record_damage(damage.bytes),
+                Err(_) => return Ok(Location::Origin),
             }
             // Not only present: a unit that changed during its comparison was not compared.
-            if self.entry.is_verified(range) {
+            if self.entry.are_verified(std::slice::from_ref(range)) {
                 return Ok(Location::Disk(lease));
             }
         }
@@ -193,18 +211,20 @@ impl OpenedFile {
     /// Requests the absent bytes of `range`, and waits for all of them that are in flight. Returns whether they were
     /// stored; if not, they must be read from the origin.
     async fn await_flights(&self, range: &Range<u64>, is_last: bool) -> Result<bool> {
-        if self.entry.covers(range) {
-            return Ok(true);
-        }
-        if self.source.is_absent() {
-            return Err(not_cached());
-        }
-        // One that ends at once is no longer in flight, but its outcome counts.
-        let mut flights = self.request(std::slice::from_ref(range));
-        flights.extend(self.entry.flights(range));
-        if flights.is_empty() && !self.entry.covers(range) {
-            return Ok(false);
-        }
+        let flights = match self.entry.range_state(range) {
+            RangeState::Verified | RangeState::Present => return Ok(true),
+            _ if self.source.is_absent() => return Err(not_cached()),
+            RangeState::InFlight(flights) => flights,
+            RangeState::Absent => {
+                // One that ends at once is no longer in flight, but its outcome counts.
+                let mut flights = self.request(std::slice::from_ref(range));
+                flights.extend(self.entry.flights(range));
+                if flights.is_empty() && !self.entry.covers(range) {
+                    return Ok(false);
+                }
+                flights
+            }
+        };
         for flight in flights {
             match self.account.origin(flight.wait()).await {
                 Outcome::Stored | Outcome::Freed => {}
@@ -295,12 +315,12 @@ impl OpenedFile {
             return None;
         }
         let ranges: Arc<[_]> = wanted.iter().map(|range| self.range(range.offset, range.length)).collect();
-        let _lease = match self.entry.lease_verified(&ranges) {
+        let _lease = match self.entry.lease_all_verified(&ranges) {
             Some(lease) => lease,
             None => self.locate_all(&ranges).await?,
         };
         let all = self.account.disk(self.entry.read_all(&ranges)).await.ok()??;
-        self.count(self.account.record_vector(&ranges));
+        self.count(self.account.record_vector(ranges.iter().cloned()));
         let mut rest = all;
         Some(wanted.iter().map(|range| Ok(rest.split_to(range.length))).collect())
     }
@@ -314,7 +334,7 @@ impl OpenedFile {
             leases.push(lease);
         }
         // The first ones may have been verified long ago, if others had to be fetched.
-        self.entry.lease_verified(ranges)
+        self.entry.lease_all_verified(ranges)
     }
 
     /// Reads one range of a vector.
@@ -394,7 +414,8 @@ impl ReadHandle for CachedFile {
             return Some(Err(past_the_end()));
         }
         self.0.entry.read_now(buffers)?;
-        buffers.iter().for_each(|range| self.0.count_served(&self.0.range(range.offset, range.buffer.len())));
+        let ranges = buffers.iter().map(|range| self.0.range(range.offset, range.buffer.len()));
+        self.0.count(self.0.account.record_vector(ranges));
         Some(Ok(()))
     }
 
@@ -427,8 +448,8 @@ impl ReadHandle for CachedFile {
         self.0.demand(&whole);
         let announced = AnnouncedReads::new(Arc::clone(&self.0), whole);
         announced.request(0);
-        if let [single] = &announced.ranges[..] {
-            announced.file.request_ahead(single);
+        if let [single] = announced.ranges() {
+            self.0.request_ahead(single);
         }
         Some(Arc::new(announced))
     }
@@ -436,10 +457,7 @@ impl ReadHandle for CachedFile {
     fn local_part(&self, offset: u64, length: u64) -> Option<LocalPart> {
         let range = self.0.range(offset, usize::try_from(length).ok()?);
         let file = self.0.entry.system_file()?;
-        let lease = self.0.entry.lease(&range);
-        if !self.0.entry.is_verified(&range) {
-            return None;
-        }
+        let lease = self.0.entry.lease_verified(&range)?;
         self.0.request_ahead(&range);
         Some(LocalPart::leased(file, Arc::new(SentPart::new(Arc::clone(&self.0), lease, range))))
     }
@@ -468,115 +486,6 @@ fn groups(ranges: &[ByteRange]) -> Vec<Range<usize>> {
         groups.push(start..ranges.len());
     }
     groups
-}
-
-/// Announced reads of a cached file. The bytes are requested in the announced order, up to a window ahead of the reader.
-#[derive(Debug)]
-struct AnnouncedReads {
-    file: Arc<OpenedFile>,
-    ranges: Vec<Range<u64>>,
-    /// For each range, the number of announced bytes before it.
-    positions: Vec<u64>,
-    by_offset: Positions,
-    /// How far ahead of the reader bytes are requested.
-    window_bytes: u64,
-    /// Minimum number of bytes that are requested together, except at the end.
-    portion_bytes: u64,
-    /// Number of announced bytes that were requested.
-    requested: Mutex<u64>,
-}
-
-/// How many announced bytes are requested ahead of the reader: twice the bandwidth-delay product of 1 Gbit/s and 250 ms,
-/// because data of weak versions are available one round trip after they arrived.
-const WINDOW_BYTES: u64 = 64 << 20;
-/// Number of announced bytes that are verified together: with one job of the disk pool.
-const VERIFIED_TOGETHER_BYTES: u64 = 4 << 20;
-/// Announced bytes are requested in portions of at least this length.
-const PORTION_BYTES: u64 = 1 << 20;
-
-impl AnnouncedReads {
-    fn new(file: Arc<OpenedFile>, ranges: Vec<Range<u64>>) -> Self {
-        let mut position = 0;
-        let positions = ranges.iter().map(|range| {
-            let before = position;
-            position += range.end - range.start;
-            before
-        });
-        let positions: Vec<u64> = positions.collect();
-        let by_offset = Positions::new(&ranges, &positions);
-        let (window_bytes, portion_bytes) = match file.source.has_separate_connections() {
-            true => (RUN_BYTES, RUN_BYTES),
-            false => (WINDOW_BYTES, PORTION_BYTES),
-        };
-        Self { file, ranges, positions, by_offset, window_bytes, portion_bytes, requested: Mutex::default() }
-    }
-
-    fn total_bytes(&self) -> u64 {
-        let last = self.positions.last().zip(self.ranges.last());
-        last.map_or(0, |(position, range)| position + (range.end - range.start))
-    }
-
-    /// Requests the announced bytes up to a window ahead of the announced byte `position`.
-    fn request(&self, position: u64) {
-        let total = self.total_bytes();
-        let target = position.saturating_add(self.window_bytes).min(total);
-        let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = *requested;
-        if target < start + self.portion_bytes && target < total || target <= start {
-            return;
-        }
-        *requested = target;
-        drop(requested);
-        self.file.request(&self.part(start..target));
-    }
-
-    /// Returns the ranges of a part of the announced bytes.
-    fn part(&self, part: Range<u64>) -> Vec<Range<u64>> {
-        let first = self.positions.partition_point(|position| *position <= part.start).saturating_sub(1);
-        let ranges = self.ranges.iter().zip(&self.positions).skip(first);
-        let ranges = ranges.take_while(|(_, position)| **position < part.end).map(|(range, position)| {
-            let start = part.start.saturating_sub(*position).min(range.end - range.start);
-            let end = (part.end - position).min(range.end - range.start);
-            range.start + start..range.start + end
-        });
-        ranges.filter(|range| !range.is_empty()).collect()
-    }
-
-    /// Returns the announced ranges after `range` that are to be verified with it.
-    fn next(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        match self.by_offset.of(range.start) {
-            Some(position) => self.part(position..position.saturating_add(VERIFIED_TOGETHER_BYTES)),
-            None => Vec::new(),
-        }
-    }
-}
-
-#[async_trait]
-impl Preparation for AnnouncedReads {
-    async fn ready(&self, part: ByteRange) -> Result<()> {
-        let range = self.file.range(part.offset, part.length);
-        if range.is_empty() {
-            return Ok(());
-        }
-        let position = self.by_offset.of(range.start);
-        let is_at_hand = self.file.entry.is_verified(&range);
-        if let Some(position) = position {
-            if !is_at_hand && self.file.entry.is_lost(&range) {
-                // Its request has failed, or was given up: what follows is requested again, too.
-                self.requested.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&position);
-            }
-            self.request(position);
-        }
-        if is_at_hand {
-            return Ok(());
-        }
-        // A reader that forbids requests needs the bytes to be present. They are verified when they are read.
-        if self.file.source.is_absent() && part.length > VECTOR_GROUP_BYTES && self.file.entry.covers(&range) {
-            return Ok(());
-        }
-        // Without a place on the disk, the read itself waits for the origin.
-        self.file.locate(&range, || self.next(&range)).await.map(drop)
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@
 
 mod access_line;
 mod accounts;
-mod announced;
 mod breaker;
 mod cache;
 mod disk;

@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError},
     task::JoinHandle,
 };
 use towpath_proto::units::HumanDuration;
@@ -46,6 +46,11 @@ const VECTOR_BYTES: usize = 8 << 20;
 const RUN_MEMORY_BYTES: usize = 4 << 20;
 /// The status of a response that says that a file is unchanged (RFC 9110 §15.4.5).
 const NOT_MODIFIED: u32 = 304;
+/// Maximum number of ranges in flight that belong to announcements of more than [`FEW_RANGES`]. Each takes about 1 KiB of
+/// memory until it has arrived. Ranges of 1.5 KB fill a path of 1 Gbit/s and 250 ms.
+const MAX_VECTOR_RANGES: u32 = 32 << 10;
+/// Maximum number of ranges of an announcement that needs no permit.
+const FEW_RANGES: usize = 16;
 /// Maximum number of small arrived ranges that are written by one job.
 const WRITTEN_TOGETHER: usize = 64;
 
@@ -86,11 +91,15 @@ pub(crate) struct Origin {
     pub(crate) credential: Credential,
     budget: Arc<Semaphore>,
     budget_units: u32,
+    vector_ranges: Arc<Semaphore>,
     runs: Runs,
     pub(crate) breaker: Breaker,
     pub(crate) counters: OriginCounters,
     pub(crate) request_times: Arc<RequestTimes>,
 }
+
+/// The right to have many ranges in flight at an origin.
+pub(crate) type RangesPermit = Arc<OwnedSemaphorePermit>;
 
 /// The outcome of an open at an origin.
 #[derive(Debug)]
@@ -158,6 +167,7 @@ impl Origin {
             credential,
             budget,
             budget_units,
+            vector_ranges: Arc::new(Semaphore::new(MAX_VECTOR_RANGES as usize)),
             runs: Runs::default(),
             breaker: Breaker::default(),
             counters: OriginCounters::default(),
@@ -256,12 +266,34 @@ impl Origin {
         self.permit(RUN_MEMORY_BYTES.min(self.budget_units as usize * BUDGET_UNIT / 8)).await
     }
 
+    /// Waits for a permit for a number of ranges in flight, in the order of the calls; `None` for few, which do not wait.
+    pub(crate) async fn ranges_permit(&self, ranges: usize) -> Option<RangesPermit> {
+        let count = counted_ranges(ranges)?;
+        let permit = Arc::clone(&self.vector_ranges).acquire_many_owned(count).await;
+        Some(Arc::new(permit.expect("the semaphore is never closed")))
+    }
+
+    /// As [`Self::ranges_permit`], without waiting.
+    ///
+    /// # Errors
+    /// There is no permit now.
+    pub(crate) fn ranges_permit_now(&self, ranges: usize) -> Result<Option<RangesPermit>, TryAcquireError> {
+        let Some(count) = counted_ranges(ranges) else { return Ok(None) };
+        let permit = Arc::clone(&self.vector_ranges).try_acquire_many_owned(count)?;
+        Ok(Some(Arc::new(permit)))
+    }
+
     /// Waits for a permit for `bytes` in flight. A request larger than the budget takes all of it.
     async fn permit(&self, bytes: usize) -> OwnedSemaphorePermit {
         let units = u32::try_from(bytes.div_ceil(BUDGET_UNIT)).unwrap_or(u32::MAX).clamp(1, self.budget_units);
         let permit = Arc::clone(&self.budget).acquire_many_owned(units).await;
         permit.expect("the semaphore is never closed")
     }
+}
+
+/// Returns the number of ranges that a permit is for; `None` for few.
+fn counted_ranges(ranges: usize) -> Option<u32> {
+    (ranges > FEW_RANGES).then(|| u32::try_from(ranges).unwrap_or(u32::MAX).min(MAX_VECTOR_RANGES))
 }
 
 /// Returns the content of a file that is a stream, unless it is the version that is `held`; `None` for other files.
@@ -286,16 +318,18 @@ fn renewed(held: &Metadata, freshness: Option<&Freshness>) -> Metadata {
 }
 
 /// Starts fetching `flights` of `entry` from `source`. Returns immediately. The requests continue when their reader
-/// leaves, because others may wait for them; except that a request for adjoining large ranges ends without readers.
-pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>) {
-    for flights in requests(Limits::of(source), flights) {
-        start(Arc::clone(entry), Arc::clone(source), flights);
+/// leaves, because others may wait for them; except that a request for adjoining large ranges ends without readers. The
+/// `permit` is held until all flights have ended.
+pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>, permit: Option<RangesPermit>) {
+    for (flights, permit) in requests(Limits::of(source), flights).into_iter().zip(std::iter::repeat(permit)) {
+        start(Arc::clone(entry), Arc::clone(source), flights, permit);
     }
 }
 
 /// Starts fetching `flights`, which are one request, or several if others wait.
-fn start(entry: Arc<Entry>, source: Arc<Source>, mut flights: Vec<OpenFlight>) {
+fn start(entry: Arc<Entry>, source: Arc<Source>, mut flights: Vec<OpenFlight>, permit: Option<RangesPermit>) {
     tokio::spawn(async move {
+        let _permit = permit;
         while !flights.is_empty() {
             let run = run_permit(&source, &flights).await;
             if run.is_some() && !entry.has_readers() {
@@ -511,7 +545,8 @@ impl Fetch {
                 }
                 Progress::Split(index) => {
                     is_divided = true;
-                    start(Arc::clone(&self.entry), Arc::clone(&self.source), rest.split_off(index));
+                    // They are few, so they do not count.
+                    start(Arc::clone(&self.entry), Arc::clone(&self.source), rest.split_off(index), None);
                 }
             }
             // The end of an undivided response leaves its connection to the next request.

@@ -118,6 +118,12 @@ impl Source {
         self.opening.is_forbidden && self.state().file.is_none()
     }
 
+    /// Returns the origin where the file is open, else the first one.
+    pub(crate) fn origin(&self) -> Arc<Origin> {
+        let state = self.state();
+        Arc::clone(state.file.as_ref().map_or(self.origins().primary(), |file| &file.origin))
+    }
+
     /// Returns the origins of the file.
     pub(crate) fn origins(&self) -> &Origins {
         &self.opening.origins

@@ -224,9 +224,8 @@ impl FaultVolume {
         Self(Arc::new(Disk { names: Mutex::new(names), ..Disk::default() }))
     }
 
-    /// Counts a call, waits while calls of its name are held, and fails it if that is planned.
-    fn check(&self, name: &'static str) -> io::Result<()> {
-        self.0.calls.fetch_add(1, Relaxed);
+    /// Waits while calls of this name are held.
+    fn wait_while_held(&self, name: &'static str) {
         let mut held = lock(&self.0.held);
         if let Some(waiting) = held.get_mut(name) {
             *waiting += 1;
@@ -235,7 +234,12 @@ impl FaultVolume {
                 held = self.0.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
             }
         }
-        drop(held);
+    }
+
+    /// Counts a call, waits while calls of its name are held, and fails it if that is planned.
+    fn check(&self, name: &'static str) -> io::Result<()> {
+        self.0.calls.fetch_add(1, Relaxed);
+        self.wait_while_held(name);
         let mut faults = lock(&self.0.faults);
         let due = faults.iter().position(|planned| planned.name == name && planned.after == 0);
         faults.iter_mut().filter(|planned| planned.name == name).for_each(|planned| {
@@ -363,6 +367,7 @@ impl VolumeFile for FaultVolumeFile {
     }
 
     fn read_now_at(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
+        self.volume.wait_while_held("read_now_at");
         let bytes = self.bytes();
         let start = offset as usize;
         let data = bytes.current.get(start..)?.get(..buffer.len())?;

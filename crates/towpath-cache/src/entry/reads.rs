@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use towpath_proto::xrootd::page::crc32c;
 use towpath_store::{
-    Error, Fault, ReadBuffer, Result,
+    Error, Fault, ReadBuffer, Result, runs,
     sys::{
         clock::{self, Instant},
         volume::VolumeFile,
@@ -112,28 +112,27 @@ impl Entry {
 
     /// Fills `buffers`, if their bytes are present and in the page cache. Units that are not verified are compared
     /// first, up to [`VERIFY_NOW_BYTES`]; damage is left to [`Self::verify`], which may wait for the disk.
+    ///
+    /// Takes no lease, which would cost as much as the system call. `None` too if bytes were removed meanwhile.
     pub(crate) fn read_now(&self, buffers: &mut [ReadBuffer<'_>]) -> Option<()> {
         let data = &**self.data.get()?;
         let now = clock::now();
-        let checks = {
-            let mut state = self.state();
+        let (checks, removals) = {
+            let state = self.state();
             let ranges = || buffers.iter().map(range_of);
             let checks = match ranges().all(|range| state.extents.is_verified(&range, now)) {
                 true => Vec::new(),
                 false if ranges().all(|range| state.extents.covers(&range)) => unverified(&state, ranges(), now),
                 false => return None,
             };
-            ranges().for_each(|range| state.extents.lease(&range));
-            checks
+            (checks, state.extents.removals())
         };
-        let read = self.fill_now(data, buffers, &checks, now);
-        let mut state = self.state();
-        buffers.iter().for_each(|buffer| state.extents.release(&range_of(buffer)));
-        read
+        self.fill_now(data, buffers, &checks, now)?;
+        (self.state().extents.removals() == removals).then_some(())
     }
 
-    /// Verifies units of leased `buffers` that are not, and fills the buffers; `None` if that would block, or if a
-    /// unit is damaged or has changed.
+    /// Verifies units of `buffers` that are not, and fills the buffers; `None` if that would block, or if a unit is
+    /// damaged or has changed.
     fn fill_now(
         &self,
         data: &dyn VolumeFile,
@@ -151,11 +150,8 @@ impl Entry {
             }
         }
         let used_s = now_s();
-        for buffer in buffers {
-            self.slot.touch(&range_of(buffer), used_s);
-            data.read_now_at(buffer.offset, buffer.buffer)?;
-        }
-        Some(())
+        buffers.iter().for_each(|buffer| self.slot.touch(&range_of(buffer), used_s));
+        runs::fill(buffers, |offset, buffer| data.read_now_at(offset, buffer).map(Ok))?.ok()
     }
 
     /// Reads leased bytes from the disk, appended to `buffer`. Returns the buffer, unchanged if the disk failed, and the

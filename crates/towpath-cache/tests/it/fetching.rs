@@ -1,6 +1,12 @@
 //! The bytes fetched from the origin, and the number of requests.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures::{StreamExt as _, future::join_all};
 use towpath_store::{ByteRange, Fault, Preparation, ReadBuffer, ReadHandle};
@@ -249,4 +255,49 @@ async fn a_strided_reader_gets_read_ahead() {
     assert!(statistics.requests < 40, "{statistics:?}");
     assert!((400_000..=400_000 + 64 * 2000).contains(&statistics.fetched_bytes), "{statistics:?}");
     assert_eq!((statistics.served_bytes, statistics.missed_bytes), (400_000, 400_000));
+}
+
+/// The short ranges of a vector; those of other numbers are others. Their distances are not equal: no read-ahead.
+fn vector(number: u64) -> Vec<ByteRange> {
+    let offset = |index: u64| number * 100 + index * 40_000 + index * index % 1009;
+    (0..1000).map(|index| range(offset(index), 60)).collect()
+}
+
+/// Announces and reads a vector, and compares it. `announced` counts the announcements.
+async fn read_vector_announced(origin: &Origin, number: u64, announced: &AtomicUsize) {
+    let (file, ranges) = (origin.open().await, vector(number));
+    let preparation = file.prepare(&ranges);
+    announced.fetch_add(1, Relaxed);
+    for range in ranges {
+        if let Some(preparation) = &preparation {
+            preparation.ready(range).await.unwrap();
+        }
+        origin.check(&*file, range.offset, range.length).await;
+    }
+}
+
+#[tokio::test]
+async fn vectors_wait_if_too_many_ranges_are_in_flight() {
+    let mut origin = Origin::with_file(41_000_000).await;
+    read_vector_announced(&origin, 0, &AtomicUsize::new(0)).await;
+    // Its bytes have to be compared again.
+    origin.reopen().await;
+    let (held, announced) = (origin.store.hold("read_vector"), AtomicUsize::new(0));
+    let readers = join_all((1..=100).map(|number| read_vector_announced(&origin, number, &announced)));
+    let others = async {
+        while announced.load(Relaxed) < 100 || origin.statistics().requests < 32 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(origin.statistics().requests, 32, "32,768 ranges may be in flight");
+        // What is present, and short requests, need no permit.
+        read_vector_announced(&origin, 0, &announced).await;
+        origin.check(&*origin.open().await, 40_999_000, 1000).await;
+        drop(held);
+    };
+    let both = futures::future::join(readers, others);
+    tokio::time::timeout(Duration::from_secs(60), both).await.expect("no reader waits for ever");
+    assert_eq!(origin.statistics().fetched_bytes, 100 * 1000 * 60 + 1000);
 }

@@ -95,6 +95,29 @@ async fn what_is_leased_stays_and_the_rest_of_an_open_file_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_read_during_an_eviction_returns_no_hole() {
+    let (origin, volume) = (MemoryStore::new(1 << 30), FaultVolume::default());
+    put(&origin, 0, FILE_BYTES).await;
+    let options = CacheOptions { max_bytes: Some(1000), ..CacheOptions::default() };
+    let cache = Cache::on(Arc::new(volume.clone()), options).unwrap();
+    let cached = cache.around(tree("memory", Arc::new(origin))).unwrap();
+    let file = cached.open(&Caller::local(), &path(0), OpenOptions::default()).await.unwrap();
+    let data = file.read(0, 5000).await.unwrap();
+    let held = volume.hold("read_now_at");
+    let reading = std::thread::spawn({
+        let file = Arc::clone(&file);
+        move || file.read_now(0, 5000, &mut Vec::new()).is_some()
+    });
+    tokio::task::block_in_place(|| held.wait());
+    cache.evict_excess().await.unwrap();
+    assert_eq!(cache.statistics().bytes / 4096, 1, "the index");
+    drop(held);
+    assert!(!reading.join().unwrap(), "the bytes were removed during the read");
+    assert_eq!(file.read(0, 5000).await.unwrap(), data);
+    assert!(file.read_now(0, 5000, &mut Vec::new()).is_some(), "they were fetched again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn readers_are_served_while_everything_is_evicted_again_and_again() {
     let files = Arc::new(Files::new(4, 20 << 20, 1000).await);
     let evicting = tokio::spawn({
