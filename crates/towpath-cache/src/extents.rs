@@ -8,8 +8,9 @@
 //! a unit may be read without a comparison ([`VERIFIED_FOR`]). It also counts the leases on its bytes: eviction skips a
 //! leased chunk.
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{ops::Range, time::Duration};
 
+use hashbrown::HashMap;
 use towpath_proto::checksum::combine_crc32c;
 use towpath_store::sys::clock::Instant;
 
@@ -59,6 +60,8 @@ struct PackedInterval {
 struct Chunk {
     /// Sorted by start, without contact within a unit.
     intervals: Vec<PackedInterval>,
+    /// Their total length.
+    present_bytes: u32,
     /// One bit per unit: all its intervals are verified.
     verified: u64,
     /// When the first of the bits was set.
@@ -83,6 +86,9 @@ impl Chunk {
 
     /// Returns whether all bytes of a non-empty range relative to the chunk are present.
     fn covers(&self, start: u32, end: u32) -> bool {
+        if u64::from(self.present_bytes) == CHUNK_BYTES {
+            return true;
+        }
         let mut next = start;
         for interval in self.intervals.get(self.overlapping(start, end)).unwrap_or_default() {
             if interval.start > next {
@@ -136,7 +142,7 @@ impl UnitCheck {
 /// The present bytes of a file version.
 #[derive(Debug, Default)]
 pub(crate) struct ExtentMap {
-    chunks: BTreeMap<u64, Chunk>,
+    chunks: HashMap<u64, Chunk>,
     present_bytes: u64,
     /// Number of blocks with present bytes.
     blocks: u64,
@@ -175,8 +181,9 @@ impl ExtentMap {
         let (unit_start, unit_end) = unit_bounds(unit);
         let blocks_before = chunk.blocks(unit_start, unit_end);
         let overlapping = chunk.overlapping(new.start, new.end);
-        let dropped: u64 = chunk.intervals.drain(overlapping.clone()).map(|old| u64::from(old.end - old.start)).sum();
-        self.present_bytes = self.present_bytes - dropped + interval.length();
+        let dropped: u32 = chunk.intervals.drain(overlapping.clone()).map(|old| old.end - old.start).sum();
+        chunk.present_bytes = chunk.present_bytes - dropped + (new.end - new.start);
+        self.present_bytes = self.present_bytes - u64::from(dropped) + interval.length();
         self.removals += u64::from(dropped > 0);
         let mut at = overlapping.start;
         let stays_verified =
@@ -214,7 +221,10 @@ impl ExtentMap {
             let units = (first * UNIT_BYTES as u32, last * UNIT_BYTES as u32);
             let blocks_before = chunk.blocks(units.0, units.1);
             let overlapping = chunk.overlapping(start, end);
-            removed.extend(chunk.intervals.drain(overlapping).map(|packed| unpacked(number, packed)));
+            for packed in chunk.intervals.drain(overlapping) {
+                chunk.present_bytes -= packed.end - packed.start;
+                removed.push(unpacked(number, packed));
+            }
             self.blocks = self.blocks - blocks_before + chunk.blocks(units.0, units.1);
             if chunk.intervals.is_empty() && chunk.leases == 0 {
                 self.chunks.remove(&number);
@@ -432,11 +442,16 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 50, ..ProptestConfig::default() })]
         #[test]
         fn the_map_knows_what_is_present_and_its_checksums(
+            is_full in any::<bool>(),
             steps in proptest::collection::vec((any::<bool>(), 0..SIZE as u64, 1..100_000_u64), 1..60),
         ) {
             let content = content();
             let mut model = vec![false; SIZE];
             let mut map = ExtentMap::default();
+            if is_full {
+                insert(&mut map, &content, &(0..SIZE as u64), None);
+                model.fill(true);
+            }
             for (inserts, start, length) in steps {
                 let range = start..(start + length).min(SIZE as u64);
                 if inserts {
