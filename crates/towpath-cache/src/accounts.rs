@@ -253,6 +253,11 @@ impl Account {
         }
     }
 
+    /// Returns whether read-ahead has fetched bytes of `range` that were not read.
+    pub(crate) fn is_ahead(&self, range: &Range<u64>) -> bool {
+        self.reads().ahead.iter().any(|part| part.start < range.end && range.start < part.end)
+    }
+
     /// Begins sending a part by the kernel. Until [`Self::end_part`], reads of it are those that the server makes to
     /// send it, and do not count.
     pub(crate) fn begin_part(&self, part: &Range<u64>) {

@@ -126,21 +126,23 @@ impl OpenedFile {
         offset.min(end)..end
     }
 
-    /// Counts the absent bytes that a reader requests.
-    fn demand(&self, ranges: &[Range<u64>]) {
+    /// Counts the absent bytes that a reader requests. Returns whether there are some, or were before read-ahead.
+    fn demand(&self, ranges: &[Range<u64>]) -> bool {
         let missing = |range: &Range<u64>| self.entry.missing_bytes(range);
         let missed: u64 = ranges.iter().map(|range| self.account.record_request(range, missing)).sum();
         self.origin.counters.missed_bytes.fetch_add(missed, Relaxed);
+        missed > 0
     }
 
-    /// Counts bytes that a reader gets through the disk of the cache.
-    fn count_served(&self, range: &Range<u64>) {
-        self.count(self.account.record_served(range));
+    /// Counts bytes that a reader gets through the disk of the cache. Returns whether read-ahead had fetched some.
+    fn count_served(&self, range: &Range<u64>) -> bool {
+        self.count(self.account.record_served(range))
     }
 
-    fn count(&self, (served, ahead): (u64, u64)) {
+    fn count(&self, (served, ahead): (u64, u64)) -> bool {
         self.origin.counters.served_bytes.fetch_add(served, Relaxed);
         self.origin.counters.missed_bytes.fetch_add(ahead, Relaxed);
+        ahead > 0
     }
 
     /// Returns the number of `ranges` for which [`Self::request`] would start flights.
@@ -175,9 +177,11 @@ impl OpenedFile {
         flights
     }
 
-    /// Requests what a sequential or strided reader of `range` will need next.
-    fn request_ahead(&self, range: &Range<u64>) {
-        let ahead = self.read_ahead.lock().unwrap_or_else(PoisonError::into_inner).next(range, self.metadata.size);
+    /// Requests what a sequential or strided reader of `range` will need next ([`ReadAhead::next`]).
+    fn request_ahead(&self, range: &Range<u64>, is_missed: bool) {
+        let mut read_ahead = self.read_ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = read_ahead.next(range, self.metadata.size, is_missed);
+        drop(read_ahead);
         if !ahead.is_empty() {
             self.request(&ahead).iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
         }
@@ -378,9 +382,9 @@ impl ReadHandle for CachedFile {
         if range.is_empty() {
             return Ok(buffer);
         }
-        self.0.demand(std::slice::from_ref(&range));
+        let is_missed = self.0.demand(std::slice::from_ref(&range));
         self.0.request(std::slice::from_ref(&range));
-        self.0.request_ahead(&range);
+        self.0.request_ahead(&range, is_missed);
         self.0.read(&range, buffer).await
     }
 
@@ -400,8 +404,8 @@ impl ReadHandle for CachedFile {
             buffer.truncate(before);
             return None;
         }
-        self.0.count_served(&range);
-        self.0.request_ahead(&range);
+        let is_missed = self.0.count_served(&range);
+        self.0.request_ahead(&range, is_missed);
         Some(Ok(length))
     }
 
@@ -445,11 +449,11 @@ impl ReadHandle for CachedFile {
         if self.0.entry.are_verified(&whole) {
             return None;
         }
-        self.0.demand(&whole);
+        let is_missed = self.0.demand(&whole);
         let announced = AnnouncedReads::new(Arc::clone(&self.0), whole);
         announced.request(0);
         if let [single] = announced.ranges() {
-            self.0.request_ahead(single);
+            self.0.request_ahead(single, is_missed);
         }
         Some(Arc::new(announced))
     }
@@ -458,7 +462,7 @@ impl ReadHandle for CachedFile {
         let range = self.0.range(offset, usize::try_from(length).ok()?);
         let file = self.0.entry.system_file()?;
         let lease = self.0.entry.lease_verified(&range)?;
-        self.0.request_ahead(&range);
+        self.0.request_ahead(&range, self.0.account.is_ahead(&range));
         Some(LocalPart::leased(file, Arc::new(SentPart::new(Arc::clone(&self.0), lease, range))))
     }
 

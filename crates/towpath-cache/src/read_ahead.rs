@@ -45,9 +45,10 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Records a read of `range` of a file of `size` bytes. Returns the ranges to fetch in addition.
-    pub(crate) fn next(&mut self, range: &Range<u64>, size: u64) -> Vec<Range<u64>> {
-        let mut ahead = self.strides.next(range, size);
+    /// Records a read of `range` of a file of `size` bytes. Returns the ranges to fetch in addition. `is_missed` says that
+    /// bytes of it were absent, before the read or before read-ahead: reads of other bytes do not count as equally spaced.
+    pub(crate) fn next(&mut self, range: &Range<u64>, size: u64, is_missed: bool) -> Vec<Range<u64>> {
+        let mut ahead = if is_missed { self.strides.next(range, size) } else { Vec::new() };
         ahead.extend(self.sequences.next(range, size));
         ahead
     }
