@@ -322,20 +322,17 @@ impl Entry {
         if missing.is_empty() {
             return RangeState::Present;
         }
-        match missing.iter().all(|missing| state.flights.gaps(missing).is_empty()) {
-            true => RangeState::InFlight(state.flights.overlapping(&range).map(Arc::clone).collect()),
-            false => RangeState::Absent,
+        match state.flights.has_gap(&missing) {
+            true => RangeState::Absent,
+            false => RangeState::InFlight(state.flights.overlapping(&range).map(Arc::clone).collect()),
         }
     }
 
     /// Returns the number of `ranges` with bytes that are neither present nor in flight.
     pub(crate) fn count_absent(&self, ranges: &[Range<u64>]) -> usize {
         let state = self.state();
-        let is_absent = |range: &Range<u64>| {
-            let missing = state.extents.missing(&self.clipped(range));
-            missing.iter().any(|missing| !state.flights.gaps(missing).is_empty())
-        };
-        ranges.iter().filter(|range| is_absent(range)).count()
+        let is_absent = |range: &&Range<u64>| state.flights.has_gap(&state.extents.missing(&self.clipped(range)));
+        ranges.iter().filter(is_absent).count()
     }
 
     /// Returns the number of absent bytes in `range`.

@@ -98,6 +98,11 @@ impl Flights {
         gaps
     }
 
+    /// Returns whether a part of one of `ranges` is not in flight.
+    pub(crate) fn has_gap(&self, ranges: &[Range<u64>]) -> bool {
+        ranges.iter().any(|range| !self.gaps(range).is_empty())
+    }
+
     /// Starts a flight of a range that overlaps no other flight.
     pub(crate) fn start(&mut self, range: Range<u64>) -> Arc<Flight> {
         debug_assert!(!range.is_empty() && self.overlapping(&range).next().is_none());

@@ -319,7 +319,7 @@ fn renewed(held: &Metadata, freshness: Option<&Freshness>) -> Metadata {
 
 /// Starts fetching `flights` of `entry` from `source`. Returns immediately. The requests continue when their reader
 /// leaves, because others may wait for them; except that a request for adjoining large ranges ends without readers. The
-/// `permit` is held until all flights have ended.
+/// `permit` is held until the requests have ended; what is divided from a request for adjoining ranges does not count.
 pub(crate) fn fetch(entry: &Arc<Entry>, source: &Arc<Source>, flights: Vec<OpenFlight>, permit: Option<RangesPermit>) {
     for (flights, permit) in requests(Limits::of(source), flights).into_iter().zip(std::iter::repeat(permit)) {
         start(Arc::clone(entry), Arc::clone(source), flights, permit);

@@ -19,12 +19,12 @@ mod freshness;
 pub mod local;
 pub mod memory;
 mod metadata;
+pub mod near_ranges;
 mod path;
 mod positional;
 mod request_times;
 mod resume;
 mod retry;
-pub mod runs;
 mod store;
 pub mod sys;
 

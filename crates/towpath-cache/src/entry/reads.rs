@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use towpath_proto::xrootd::page::crc32c;
 use towpath_store::{
-    Error, Fault, ReadBuffer, Result, runs,
+    Error, Fault, ReadBuffer, Result, near_ranges,
     sys::{
         clock::{self, Instant},
         volume::VolumeFile,
@@ -151,7 +151,7 @@ impl Entry {
         }
         let used_s = now_s();
         buffers.iter().for_each(|buffer| self.slot.touch(&range_of(buffer), used_s));
-        runs::fill(buffers, |offset, buffer| data.read_now_at(offset, buffer).map(Ok))?.ok()
+        near_ranges::fill(buffers, |offset, buffer| data.read_now_at(offset, buffer).map(Ok))?.ok()
     }
 
     /// Reads leased bytes from the disk, appended to `buffer`. Returns the buffer, unchanged if the disk failed, and the

@@ -16,8 +16,8 @@ use rustix::fs::{self, Advice};
 use super::{errno, read::LocalFile};
 use crate::{
     ByteRange, Error, Fault, Result, VectorReads,
+    near_ranges::GAP_BYTES,
     positional::{fill, read_without_waiting},
-    runs::GAP_BYTES,
 };
 
 /// Maximum length of a run made of several ranges; a longer single range is a run of its own.

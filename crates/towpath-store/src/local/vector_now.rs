@@ -1,8 +1,8 @@
-//! Vector reads from the page cache: many ranges filled on the calling thread ([`crate::runs`]). The version is
+//! Vector reads from the page cache: many ranges filled on the calling thread ([`crate::near_ranges`]). The version is
 //! compared once, after the last read.
 
 use super::{errno::ErrnoContext as _, read::LocalFile};
-use crate::{Error, Fault, ReadBuffer, Result, positional::read_without_waiting, runs};
+use crate::{Error, Fault, ReadBuffer, Result, near_ranges, positional::read_without_waiting};
 
 /// Maximum number of bytes copied on a network thread, excluding gaps. 170 ranges of 1.5 KiB scattered over 2 GiB take
 /// about 300 µs.
@@ -25,7 +25,7 @@ fn fill(file: &LocalFile, buffers: &mut [ReadBuffer<'_>]) -> Option<Result<()>> 
     if buffers.iter().any(|range| range.end() > size) {
         return Some(Err(Error::new(Fault::InvalidArgument, "the range passes the end of the file")));
     }
-    runs::fill(buffers, |offset, buffer| fill_whole(file, offset, buffer))
+    near_ranges::fill(buffers, |offset, buffer| fill_whole(file, offset, buffer))
 }
 
 /// Fills `buffer` completely; `None` if some of the data are not cached or were truncated.
