@@ -6,6 +6,7 @@
 //! standard error stream. A [`Failure`] is printed once, here, and determines the exit code.
 
 mod access;
+mod allocator;
 mod alto;
 mod args;
 mod cache;
@@ -54,6 +55,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the command line `arguments` (the name of the program first) and returns the exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    allocator::configure();
     let arguments: Vec<_> = args::with_two_dashes(arguments).collect();
     let command = args::without_empty_variables(args::definition());
     let parsed = command.try_get_matches_from(&arguments).and_then(|matches| {
