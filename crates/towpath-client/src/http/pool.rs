@@ -58,8 +58,9 @@ const MAX_IDLE: usize = 512;
 /// Maximum number of servers with kept connections; beyond that, unused ones are dropped.
 const MAX_SERVERS: usize = 256;
 
-/// Size of a receive: large enough to make the cost of the system call negligible.
-const RECEIVED_BYTES: usize = 256 << 10;
+/// Size of a receive: large enough to make the cost of the system call small. Each connection has a buffer of this size,
+/// also between requests.
+const RECEIVED_BYTES: usize = 64 << 10;
 
 /// Maximum number of header fields in a response.
 const MAX_FIELDS: usize = 200;

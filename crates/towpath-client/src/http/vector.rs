@@ -220,6 +220,7 @@ impl SpanBuffers {
             }
             let taken = usize::try_from(span.end.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
             if offset == filled {
+                buffer.reserve_exact(usize::try_from(span.end - filled).unwrap_or(usize::MAX));
                 buffer.extend_from_slice(data.split_at(taken).0);
             }
             data = data.split_at(taken).1;
