@@ -70,24 +70,29 @@ impl AnnouncedReads {
     /// Requests the announced bytes up to a window ahead of the announced byte `position`, unless there is no permit for
     /// so many ranges. They count as requested in any case: a reader that finds them absent waits for the permit.
     pub(super) fn request(&self, position: u64) {
-        if let Some(ranges) = self.take_due(position)
-            && let Ok(permit) = self.file.source.origin().ranges_permit_now(self.file.count_absent(&ranges))
+        if let Some(due) = self.take_due(position)
+            && let Ok(permit) = self.file.source.origin().ranges_permit_now(self.count_absent(&due))
         {
-            self.file.request_with(&ranges, permit);
+            self.file.request_with(&self.part(due), permit);
         }
     }
 
     /// Requests bytes as [`Self::request`], for the first time or again. Waits for the permit.
     async fn request_absent(&self, position: u64) {
         self.progress().requested = position;
-        if let Some(ranges) = self.take_due(position) {
-            let permit = self.file.source.origin().ranges_permit(self.file.count_absent(&ranges)).await;
-            self.file.request_with(&ranges, permit);
+        if let Some(due) = self.take_due(position) {
+            let permit = self.file.source.origin().ranges_permit(self.count_absent(&due)).await;
+            self.file.request_with(&self.part(due), permit);
         }
     }
 
-    /// Returns the ranges to request, which then count as requested; `None` if enough were requested.
-    fn take_due(&self, position: u64) -> Option<Vec<Range<u64>>> {
+    fn count_absent(&self, due: &Range<u64>) -> usize {
+        self.file.count_absent(&self.part(due.clone()))
+    }
+
+    /// Returns the part of the announced bytes to request, which then counts as requested; `None` if enough were
+    /// requested.
+    fn take_due(&self, position: u64) -> Option<Range<u64>> {
         let total = self.total_bytes();
         let target = position.saturating_add(self.window_bytes).min(total);
         let mut progress = self.progress();
@@ -97,7 +102,7 @@ impl AnnouncedReads {
         }
         progress.requested = target;
         drop(progress);
-        Some(self.part(start..target))
+        Some(start..target)
     }
 
     /// Returns the ranges of a part of the announced bytes.
