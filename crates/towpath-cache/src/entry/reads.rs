@@ -183,24 +183,32 @@ impl Entry {
     /// `Cancelled` if the process ends.
     pub(crate) async fn read_all(&self, ranges: &Arc<[Range<u64>]>) -> Result<Option<Bytes>> {
         let (data, ranges) = (Arc::clone(self.data()?), Arc::clone(ranges));
+        // Allocated here, because the allocator keeps freed memory for each thread, and the pool has many.
+        let mut all = vec![0; ranges.iter().map(|range| (range.end - range.start) as usize).sum()];
         let job = move || {
-            let mut buffer = Vec::with_capacity(ranges.iter().map(|range| (range.end - range.start) as usize).sum());
-            for range in &*ranges {
-                let length = (range.end - range.start) as usize;
-                let before = buffer.len();
-                buffer.resize(before + length, 0);
-                let place = buffer.get_mut(before..).unwrap_or_default();
-                if data.read_now_at(range.start, place).is_none() {
-                    buffer.truncate(before);
-                    if !matches!(data.read_at(range.start, length, &mut buffer), Ok(got) if got == length) {
-                        return Ok(None);
-                    }
-                }
-            }
-            Ok(Some(Bytes::from(buffer)))
+            let mut rest = all.as_mut_slice();
+            let parts = ranges.iter().map(|range| {
+                let (buffer, behind) = std::mem::take(&mut rest).split_at_mut((range.end - range.start) as usize);
+                rest = behind;
+                ReadBuffer { offset: range.start, buffer }
+            });
+            let filled = near_ranges::fill(&mut parts.collect::<Vec<_>>(), |offset, buffer| {
+                read_exact(&*data, offset, buffer).map(Ok)
+            });
+            Ok(filled.map(|_| Bytes::from(all)))
         };
         self.disk.pool.run(job).await
     }
+}
+
+/// Fills `buffer` with the data from `offset`. May wait for the disk. `None` if it failed.
+fn read_exact(data: &dyn VolumeFile, offset: u64, buffer: &mut [u8]) -> Option<()> {
+    if data.read_now_at(offset, buffer).is_some() {
+        return Some(());
+    }
+    let mut bytes = Vec::new();
+    data.read_at(offset, buffer.len(), &mut bytes).ok()?;
+    (bytes.len() == buffer.len()).then(|| buffer.copy_from_slice(&bytes))
 }
 
 /// Returns the units of `ranges` that are not verified, each once, in order.
