@@ -26,8 +26,9 @@ pub(crate) const CHUNK_BYTES: u64 = UNIT_BYTES * u64::BITS as u64;
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 /// How long a unit counts as verified. Meanwhile its pages may leave the memory and be read from the disk again without
-/// a comparison, so this bounds how long damage on the disk can stay undetected.
-pub(crate) const VERIFIED_FOR: Duration = Duration::from_secs(60);
+/// a comparison, so this bounds how long damage on the disk can stay undetected. A comparison takes 3 µs, so 100 GB in
+/// use cost 0.03 of a processor.
+pub(crate) const VERIFIED_FOR: Duration = Duration::from_secs(600);
 
 /// A present interval: bytes of a file, and their CRC32C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
