@@ -24,6 +24,7 @@ location /silent/ { }
 location = /query { add_header Cache-Control "max-age=3600" always; try_files /hour/query-$arg_v =404; }
 location = /page { ssi on; ssi_types *; try_files /silent/page =404; }
 """
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 OLD_S = 1_500_000_000
 SPACE = "[space]\nhigh = 1.0\nlow = 1.0\n"
 """Settings of a cache that evicts nothing while the disk has any space."""
@@ -74,18 +75,44 @@ class Site:
         return Response(int(status.split()[1]), fields, body.read_bytes())
 
 
+class Clock:
+    """The wall clock of one server, which libfaketime sets at any time. Its monotonic clock continues."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.set("+0")
+
+    def set(self, offset: str) -> None:
+        """Sets the clock to an offset from the time of this machine, such as `+2h` or `-1d`."""
+        part = self.file.with_name("clock-part")
+        part.write_text(offset)
+        part.replace(self.file)
+
+    def prefix(self) -> tuple[str, ...]:
+        """Returns the command line that starts a server with this clock."""
+        settings = {
+            "LD_PRELOAD": FAKETIME,
+            "FAKETIME_TIMESTAMP_FILE": self.file,
+            "FAKETIME_NO_CACHE": 1,
+            "DONT_FAKE_MONOTONIC": 1,
+            "NO_FAKE_STAT": 1,
+        }
+        return ("env", *(f"{name}={value}" for name, value in settings.items()))
+
+
 @pytest.fixture
 def site(binary, here, clients) -> Callable[..., Site]:
-    """Starts a cache of an nginx: `site(settings)`."""
+    """Starts a cache of an nginx: `site(settings)`, with a `clock` of its own if there is one."""
     started = []
 
-    def start(config: str = "") -> Site:
+    def start(config: str = "", clock: Clock | None = None) -> Site:
         # The servers run as another user without the right to enter the directory of the clients.
         area = here.parent.parent / f"freshness-{here.name}"
         for name in ("hour", "short", "strict", "expires", "no-store", "silent"):
             (area / "export" / name).mkdir(parents=True)
         origin = start_nginx(area, locations=LOCATIONS)
-        cache = start_cache(binary, f"http://{HOST}:{origin.port}/", here / "site", config=config + SPACE)
+        prefix = clock.prefix() if clock else ()
+        cache = start_cache(binary, f"http://{HOST}:{origin.port}/", here / "site", config=config + SPACE, prefix=prefix)
         started.extend([origin, cache, area])
         return Site(cache, origin, clients, here)
 
@@ -104,6 +131,21 @@ def test_lifetime(site):
         assert site.get(name).body == b"old"
         site.put(name, b"newer")
         assert site.get(name).body == (b"old" if is_kept else b"newer"), name
+
+
+def test_clock_jumps(site, here):
+    clock = Clock(here / "clock")
+    site = site('[[rule]]\npath = "/silent"\nrecheck = "1h"\n', clock)
+    # A jump forward ends each lifetime. After a jump back nothing has an age, and what was kept is rechecked too.
+    for step, offset in enumerate(("+0", "+2h", "-1d", "+0", "+400d", "-400d", "+0")):
+        clock.set(offset)
+        for name in ("silent/f", "hour/f"):
+            data = f"version {step} of {name}".encode()
+            site.put(name, data)
+            assert site.get(name).body == data, (name, offset)
+        # The response of nginx is two hours old for this clock, so only the rule can keep it.
+        site.put("silent/f", b"too new")
+        assert site.get("silent/f").body == f"version {step} of silent/f".encode(), offset
 
 
 def test_fields(site):

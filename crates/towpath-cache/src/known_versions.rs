@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use towpath_store::Result;
+use towpath_store::{Result, sys::clock};
 
 use crate::{
     disk::CacheDisk,
@@ -81,7 +81,7 @@ impl KnownVersions {
         let key = key_of(&known.version.origin, &known.version.target);
         let mut state = self.state();
         let (found, mut retired) = state.recent.get(&key);
-        if found.flatten().is_none_or(|found| found.asked_s <= known.asked_s) {
+        if !found.flatten().is_some_and(|found| is_later(&found, &known)) {
             state.changes += 1;
             retired.extend(state.recent.insert(key, Some(Arc::new(known))));
         }
@@ -97,7 +97,7 @@ impl KnownVersions {
     pub(crate) fn write(&self, disk: &CacheDisk, known: KnownVersion) -> Result<()> {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let later = self.get(&known.version.origin, &known.version.target).flatten();
-        if later.is_some_and(|later| later.asked_s > known.asked_s) {
+        if later.is_some_and(|later| is_later(&later, &known)) {
             return Ok(());
         }
         let written = known.write(disk);
@@ -137,6 +137,11 @@ impl KnownVersions {
         drop(retired);
         outcome
     }
+}
+
+/// Returns whether `known` was requested later than `new`. A date in the future was left by a clock that was set back.
+fn is_later(known: &KnownVersion, new: &KnownVersion) -> bool {
+    known.asked_s > new.asked_s && known.asked_s <= clock::unix_s()
 }
 
 #[cfg(test)]
@@ -184,6 +189,18 @@ mod tests {
         names.write(&disk, KnownVersion { asked_s: 1001, ..known(&path, 6) }).unwrap();
         names.write(&disk, known(&path, 5)).unwrap();
         names.insert(known(&path, 5));
+        for names in [names, KnownVersions::default()] {
+            assert_eq!(names.read(&disk, ORIGIN, &path).unwrap().unwrap().version.size, 6);
+        }
+    }
+
+    #[test]
+    fn a_version_of_the_future_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
+        let (path, names) = (Target::parse(b"/f").unwrap(), KnownVersions::default());
+        names.write(&disk, KnownVersion { asked_s: clock::unix_s() + 1000, ..known(&path, 5) }).unwrap();
+        names.write(&disk, known(&path, 6)).unwrap();
         for names in [names, KnownVersions::default()] {
             assert_eq!(names.read(&disk, ORIGIN, &path).unwrap().unwrap().version.size, 6);
         }
