@@ -143,7 +143,7 @@ def test_clock_jumps(site, here):
             data = f"version {step} of {name}".encode()
             site.put(name, data)
             assert site.get(name).body == data, (name, offset)
-        # The response of nginx is two hours old for this clock, so only the rule can keep it.
+        # Within the lifetime of the rule nothing changes.
         site.put("silent/f", b"too new")
         assert site.get("silent/f").body == f"version {step} of silent/f".encode(), offset
 

@@ -195,7 +195,7 @@ impl Entry {
             let filled = near_ranges::fill(&mut parts.collect::<Vec<_>>(), |offset, buffer| {
                 read_exact(&*data, offset, buffer).map(Ok)
             });
-            Ok(filled.map(|_| Bytes::from(all)))
+            Ok(matches!(filled, Some(Ok(()))).then(|| Bytes::from(all)))
         };
         self.disk.pool.run(job).await
     }
