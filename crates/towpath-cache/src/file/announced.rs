@@ -70,10 +70,10 @@ impl AnnouncedReads {
     /// Requests the announced bytes up to a window ahead of the announced byte `position`, unless there is no permit for
     /// so many ranges. They count as requested in any case: a reader that finds them absent waits for the permit.
     pub(super) fn request(&self, position: u64) {
-        if let Some(due) = self.take_due(position)
-            && let Ok(permit) = self.file.source.origin().ranges_permit_now(self.count_absent(&due))
+        if let Some(ranges) = self.take_due(position).map(|due| self.part(due))
+            && let Ok(permit) = self.file.source.origin().ranges_permit_now(self.file.count_absent(&ranges))
         {
-            self.file.request_with(&self.part(due), permit);
+            self.file.request_with(&ranges, permit);
         }
     }
 
@@ -81,13 +81,11 @@ impl AnnouncedReads {
     async fn request_absent(&self, position: u64) {
         self.progress().requested = position;
         if let Some(due) = self.take_due(position) {
-            let permit = self.file.source.origin().ranges_permit(self.count_absent(&due)).await;
+            // The ranges are not kept in memory while this waits.
+            let absent = self.file.count_absent(&self.part(due.clone()));
+            let permit = self.file.source.origin().ranges_permit(absent).await;
             self.file.request_with(&self.part(due), permit);
         }
-    }
-
-    fn count_absent(&self, due: &Range<u64>) -> usize {
-        self.file.count_absent(&self.part(due.clone()))
     }
 
     /// Returns the part of the announced bytes to request, which then counts as requested; `None` if enough were
