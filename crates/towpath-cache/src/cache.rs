@@ -8,11 +8,13 @@ pub(crate) mod administration;
 use std::{
     collections::{HashMap, HashSet},
     io,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
+use clru::CLruCache;
 use tokio::sync::Notify;
 use towpath_store::{
     Result, Space,
@@ -33,7 +35,6 @@ use crate::{
     origins::{Origins, TreeOptions},
     pins::Pins,
     quotas::{Quota, QuotaStatistics},
-    recent::RecentMap,
     results::ResultMemory,
     store::CacheStore,
     version::{Version, entry_name, file_name},
@@ -44,8 +45,6 @@ pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of victims in a row that could not be evicted, because they were in use, after which eviction pauses until
 /// the next check.
 pub(crate) const MAX_REFUSALS: u32 = 100;
-/// Maximum number of files that are closed on a network thread; more are closed by the disk pool.
-const MAX_CLOSED_NOW: usize = 16;
 /// Number of directories of entries.
 const DIRECTORIES: u32 = 256;
 
@@ -54,8 +53,8 @@ const DIRECTORIES: u32 = 256;
 pub struct CacheOptions {
     /// Maximum number of concurrent calls that wait for the disk.
     pub disk_jobs: usize,
-    /// Maximum number of files that are kept open without a reader; the last half of them always are.
-    pub idle_files: usize,
+    /// Maximum number of files that are kept open without a reader, those opened last.
+    pub idle_files: NonZeroUsize,
     /// Maximum space of the entries in bytes; `None` if only the disk limits it.
     pub max_bytes: Option<u64>,
     /// Share of the disk in use, by the cache and by others, at which eviction begins.
@@ -70,7 +69,7 @@ impl Default for CacheOptions {
     fn default() -> Self {
         Self {
             disk_jobs: 64,
-            idle_files: 128,
+            idle_files: const { NonZeroUsize::new(128).unwrap() },
             max_bytes: None,
             high_watermark: 0.95,
             low_watermark: 0.90,
@@ -122,7 +121,7 @@ struct Inner {
     /// Notified when an entry has been removed.
     removed: Notify,
     /// The entries opened last: kept open, so that they need not be verified again at each open.
-    recent: Mutex<RecentMap<EntryName, Arc<Entry>>>,
+    recent: Mutex<CLruCache<EntryName, Arc<Entry>>>,
     /// Locked while the entries are listed for an operator.
     listing: tokio::sync::Mutex<()>,
     /// When this cache was opened, in seconds since the Unix epoch.
@@ -177,7 +176,7 @@ impl Cache {
             results: ResultMemory::default(),
             entries: Mutex::default(),
             removed: Notify::new(),
-            recent: Mutex::new(RecentMap::new(options.idle_files)),
+            recent: Mutex::new(CLruCache::new(options.idle_files)),
             listing: tokio::sync::Mutex::default(),
             options,
             started_s: now_s(),
@@ -263,7 +262,7 @@ impl Cache {
         let entry = self.find_entry(version).await;
         entry.open(true).await?;
         entry.slot.record_open();
-        self.keep_open(&entry).await;
+        self.keep_open(&entry);
         Ok(entry)
     }
 
@@ -299,26 +298,24 @@ impl Cache {
         }
     }
 
-    fn recent(&self) -> MutexGuard<'_, RecentMap<EntryName, Arc<Entry>>> {
+    fn recent(&self) -> MutexGuard<'_, CLruCache<EntryName, Arc<Entry>>> {
         self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps an entry open for a while after its last reader has left.
-    async fn keep_open(&self, entry: &Arc<Entry>) {
-        let retired = self.recent().insert(entry.slot.name, Arc::clone(entry));
-        if retired.len() > MAX_CLOSED_NOW {
-            let close = move || {
-                drop(retired);
-                Ok(())
-            };
-            // It fails only if the process ends, which closes them too.
-            let _ = self.0.disk.pool.run(close).await;
-        }
+    fn keep_open(&self, entry: &Arc<Entry>) {
+        let name = &entry.slot.name;
+        let mut recent = self.recent();
+        let closed = if recent.is_full() && !recent.contains(name) { recent.pop_back() } else { None };
+        let before = recent.put(*name, Arc::clone(entry));
+        // Files are closed without the lock.
+        drop(recent);
+        drop((closed, before));
     }
 
     /// No longer keeps an entry open.
     fn let_close(&self, name: &EntryName) {
-        let closed = self.recent().remove(name);
+        let closed = self.recent().pop(name);
         drop(closed);
     }
 

@@ -241,12 +241,12 @@ impl Entry {
     fn replay(&self, index: &dyn VolumeFile, state: &mut State) -> std::io::Result<bool> {
         let index_bytes = index.size()?;
         let mut bytes = Vec::new();
-        index.read_at(0, MAX_HEADER_BYTES, &mut bytes)?;
+        index.read_at(0, bounded(MAX_HEADER_BYTES, index_bytes), &mut bytes)?;
         let Some(header) = self.codec.check_header(&bytes) else { return Ok(false) };
         let mut at = header as u64;
         while at < index_bytes {
             bytes.clear();
-            if index.read_at(at, REPLAY_BYTES, &mut bytes)? == 0 {
+            if index.read_at(at, bounded(REPLAY_BYTES, index_bytes - at), &mut bytes)? == 0 {
                 break;
             }
             let records = bytes.chunks(RECORD_BYTES).filter_map(|record| self.codec.decode(record, self.version.size));
@@ -423,6 +423,11 @@ pub(crate) fn now_s() -> u32 {
 pub(crate) fn disk_error(doing: &str, error: &std::io::Error) -> Error {
     let fault = error.raw_os_error().map_or(Fault::Io, Fault::from_errno);
     Error::new(fault, format!("{doing}: {}", os_message(error)))
+}
+
+/// Returns the length of a read of at most `most` bytes where `rest` are left.
+fn bounded(most: usize, rest: u64) -> usize {
+    usize::try_from(rest).map_or(most, |rest| rest.min(most))
 }
 
 /// Sorts ranges, and joins those that overlap or have a small gap.

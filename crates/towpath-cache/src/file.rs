@@ -446,7 +446,7 @@ impl ReadHandle for CachedFile {
     fn prepare(&self, ranges: &[ByteRange]) -> Option<Arc<dyn Preparation>> {
         let mut whole: Vec<_> = ranges.iter().map(|range| self.0.range(range.offset, range.length)).collect();
         whole.retain(|range| !range.is_empty());
-        if self.0.entry.are_verified(&whole) {
+        if self.0.entry.are_verified_now(&whole) {
             return None;
         }
         let is_missed = self.0.demand(&whole);

@@ -2,20 +2,23 @@
 //! thread. The files of [`KnownVersion`] have all of them, also after a restart. That a path has none is remembered too:
 //! only this process changes the files.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
+use clru::CLruCache;
 use towpath_store::{Result, sys::clock};
 
 use crate::{
     disk::CacheDisk,
     names::{self, KnownVersion, NameKey, key_of},
-    recent::RecentMap,
     target::Target,
     version::Version,
 };
 
 /// Maximum number of versions in memory. With paths of 100 bytes they take about 30 MB.
-const MAX_VERSIONS: usize = 1 << 16;
+const MAX_VERSIONS: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
 /// Known versions by path. What memory has is at least as new as the file on the disk.
 #[derive(Debug)]
@@ -28,14 +31,14 @@ pub(crate) struct KnownVersions {
 #[derive(Debug)]
 struct State {
     /// `None` is a path without a known version.
-    recent: RecentMap<NameKey, Option<Arc<KnownVersion>>>,
+    recent: CLruCache<NameKey, Option<Arc<KnownVersion>>>,
     /// Number of changes, so that a version read from the disk before a change is not added after it.
     changes: u64,
 }
 
 impl Default for KnownVersions {
     fn default() -> Self {
-        let state = State { recent: RecentMap::new(MAX_VERSIONS), changes: 0 };
+        let state = State { recent: CLruCache::new(MAX_VERSIONS), changes: 0 };
         Self { state: Mutex::new(state), writing: Mutex::default() }
     }
 }
@@ -49,9 +52,7 @@ impl KnownVersions {
     #[expect(clippy::option_option, reason = "what is not in memory is not the same as what is not known")]
     pub(crate) fn get(&self, origin: &str, target: &Target) -> Option<Option<Arc<KnownVersion>>> {
         let key = key_of(origin, target);
-        let (found, retired) = self.state().recent.get(&key);
-        drop(retired);
-        found
+        self.state().recent.get(&key).cloned()
     }
 
     /// Returns the known version of a path at an origin from memory, or from the disk, and keeps it in memory. May wait for
@@ -69,9 +70,7 @@ impl KnownVersions {
         let mut state = self.state();
         // A version that the origin reported meanwhile is newer.
         if state.changes == changes {
-            let retired = state.recent.insert(key, known.clone());
-            drop(state);
-            drop(retired);
+            state.recent.put(key, known.clone());
         }
         Ok(known)
     }
@@ -80,13 +79,11 @@ impl KnownVersions {
     pub(crate) fn insert(&self, known: KnownVersion) {
         let key = key_of(&known.version.origin, &known.version.target);
         let mut state = self.state();
-        let (found, mut retired) = state.recent.get(&key);
-        if !found.flatten().is_some_and(|found| is_later(&found, &known)) {
+        let later = state.recent.get(&key).and_then(Option::as_ref).is_some_and(|found| is_later(found, &known));
+        if !later {
             state.changes += 1;
-            retired.extend(state.recent.insert(key, Some(Arc::new(known))));
+            state.recent.put(key, Some(Arc::new(known)));
         }
-        drop(state);
-        drop(retired);
     }
 
     /// Replaces the known version of its path on the disk, then in memory, also if the disk fails; unless the known one
@@ -119,9 +116,7 @@ impl KnownVersions {
         let key = key_of(origin, target);
         let mut state = self.state();
         state.changes += 1;
-        let removed = state.recent.remove(&key);
-        drop(state);
-        drop(removed);
+        state.recent.pop(&key);
     }
 
     /// Forgets all paths. May wait for the disk.
@@ -132,7 +127,7 @@ impl KnownVersions {
         let outcome = names::forget_all(disk);
         let mut state = self.state();
         state.changes += 1;
-        let retired = std::mem::replace(&mut state.recent, RecentMap::new(MAX_VERSIONS));
+        let retired = std::mem::replace(&mut state.recent, CLruCache::new(MAX_VERSIONS));
         drop(state);
         drop(retired);
         outcome

@@ -37,7 +37,6 @@ mod origins;
 mod pins;
 mod quotas;
 mod read_ahead;
-mod recent;
 mod results;
 mod rules;
 mod runs;

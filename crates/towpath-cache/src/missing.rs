@@ -2,20 +2,22 @@
 //! not reach the origin. Only in memory.
 
 use std::{
+    num::NonZeroUsize,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use clru::CLruCache;
 use towpath_proto::checksum::{Algorithm, Hasher};
 use towpath_store::{
     StorePath,
     sys::clock::{self, Instant},
 };
 
-use crate::{recent::RecentMap, target::Target};
+use crate::target::Target;
 
-/// Number of paths in a generation. With two of them at most 100,000 paths are remembered, in about 5 MB.
-const GENERATION: usize = 50_000;
+/// Maximum number of paths, which take about 8 MB.
+const MAX_PATHS: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 /// Maximum time that a path is remembered. An origin may state a year by mistake, which users of the cache could not
 /// correct.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -46,16 +48,16 @@ pub(crate) fn path_keys(path: &StorePath) -> Vec<PathKey> {
 
 /// The missing paths, with the ends of their times. Those added last stay.
 #[derive(Debug)]
-pub(crate) struct MissingPaths(Mutex<RecentMap<PathKey, Instant>>);
+pub(crate) struct MissingPaths(Mutex<CLruCache<PathKey, Instant>>);
 
 impl Default for MissingPaths {
     fn default() -> Self {
-        Self(Mutex::new(RecentMap::new(2 * GENERATION)))
+        Self(Mutex::new(CLruCache::new(MAX_PATHS)))
     }
 }
 
 impl MissingPaths {
-    fn paths(&self) -> MutexGuard<'_, RecentMap<PathKey, Instant>> {
+    fn paths(&self) -> MutexGuard<'_, CLruCache<PathKey, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,21 +70,20 @@ impl MissingPaths {
     /// Remembers that a target is missing, for `time` from now on.
     pub(crate) fn insert(&self, target: &Target, time: Duration) {
         let key = target_key(target);
-        let retired = self.paths().insert(key, clock::now() + time.min(MAX_TIME));
-        drop(retired);
+        self.paths().put(key, clock::now() + time.min(MAX_TIME));
     }
 
     /// Forgets paths.
     pub(crate) fn remove(&self, keys: &[PathKey]) {
         let mut paths = self.paths();
         for key in keys {
-            paths.remove(key);
+            paths.pop(key);
         }
     }
 
     /// Forgets all paths.
     pub(crate) fn clear(&self) {
-        *self.paths() = RecentMap::new(2 * GENERATION);
+        self.paths().clear();
     }
 }
 
@@ -116,11 +117,10 @@ mod tests {
     #[test]
     fn the_number_of_paths_is_bounded_and_the_latest_stay() {
         let missing = MissingPaths::default();
-        for index in 0..3 * GENERATION {
+        for index in 0..MAX_PATHS.get() + 1000 {
             missing.insert(&target(&format!("/{index}")), Duration::from_secs(60));
         }
-        assert_eq!(missing.paths().lengths(), (GENERATION, GENERATION));
-        assert!(missing.contains(&target(&format!("/{}", 3 * GENERATION - 1))));
-        assert!(missing.contains(&target(&format!("/{GENERATION}"))) && !missing.contains(&target("/0")));
+        assert_eq!(missing.paths().len(), MAX_PATHS.get());
+        assert!(missing.contains(&target("/1000")) && !missing.contains(&target("/999")));
     }
 }

@@ -110,6 +110,33 @@ impl Entry {
         removed.iter().map(Interval::length).sum()
     }
 
+    /// Returns whether all bytes of `ranges`, which lie within the file, are present and verified. Units that are not
+    /// are compared if their data are in the page cache, up to [`VERIFY_NOW_BYTES`]; damage is left to [`Self::verify`].
+    pub(crate) fn are_verified_now(&self, ranges: &[Range<u64>]) -> bool {
+        let now = clock::now();
+        let checks = {
+            let state = self.state();
+            if ranges.iter().all(|range| state.extents.is_verified(range, now)) {
+                return true;
+            }
+            let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+            if bytes > VERIFY_NOW_BYTES || !ranges.iter().all(|range| state.extents.covers(range)) {
+                return false;
+            }
+            unverified(&state, ranges.iter().cloned(), now)
+        };
+        let verified = self.data.get().and_then(|data| self.verify_cached(&**data, &checks, now));
+        verified.is_some() && self.are_verified(ranges)
+    }
+
+    /// Compares units whose data are in the page cache; `None` if that fails for one of them.
+    fn verify_cached(&self, data: &dyn VolumeFile, checks: &[UnitCheck], now: Instant) -> Option<()> {
+        are_intact_now(data, checks)?;
+        let mut state = self.state();
+        checks.iter().for_each(|check| state.extents.set_verified(check, now));
+        Some(())
+    }
+
     /// Fills `buffers`, if their bytes are present and in the page cache. Units that are not verified are compared
     /// first, up to [`VERIFY_NOW_BYTES`]; damage is left to [`Self::verify`], which may wait for the disk.
     ///
@@ -141,9 +168,8 @@ impl Entry {
         now: Instant,
     ) -> Option<()> {
         if !checks.is_empty() {
-            verify_cached(data, checks)?;
-            let mut state = self.state();
-            checks.iter().for_each(|check| state.extents.set_verified(check, now));
+            self.verify_cached(data, checks, now)?;
+            let state = self.state();
             // A unit that has changed meanwhile was not compared.
             if !buffers.iter().all(|buffer| state.extents.is_verified(&range_of(buffer), now)) {
                 return None;
@@ -219,8 +245,8 @@ fn unverified(state: &State, ranges: impl Iterator<Item = Range<u64>>, now: Inst
     checks
 }
 
-/// Compares units whose data are in the page cache; `None` if they are not, are too many, or are damaged.
-fn verify_cached(data: &dyn VolumeFile, checks: &[UnitCheck]) -> Option<()> {
+/// Compares units; `None` if their data are not in the page cache, are too many, or are damaged.
+fn are_intact_now(data: &dyn VolumeFile, checks: &[UnitCheck]) -> Option<()> {
     let lengths = checks.iter().map(|check| check.range().end - check.range().start);
     if lengths.sum::<u64>() > VERIFY_NOW_BYTES {
         return None;

@@ -209,3 +209,31 @@ async fn a_full_disk_makes_the_cache_pass_reads_through_until_there_is_room() {
     check(200_000).await;
     assert_eq!(cached.statistics()[0].1.bypass_bytes, 100_000, "it stores again");
 }
+
+#[tokio::test]
+async fn the_files_opened_last_stay_open() {
+    let origin = MemoryStore::new(1 << 20);
+    for file in 0..4 {
+        put(&origin, file, 1000).await;
+    }
+    let volume = FaultVolume::default();
+    let options = CacheOptions { idle_files: 3.try_into().unwrap(), ..CacheOptions::default() };
+    let cache = Cache::on(Arc::new(volume.clone()), options).unwrap();
+    let cached = cache.around(tree("memory", Arc::new(origin))).unwrap();
+    let calls_of_read = async |file| {
+        let before = volume.calls();
+        let handle = cached.open(&Caller::local(), &path(file), OpenOptions::default()).await.unwrap();
+        Pattern::new(file).check(0, &handle.read(0, 1000).await.unwrap());
+        volume.calls() - before
+    };
+    for file in [3, 0, 1, 2] {
+        calls_of_read(file).await;
+    }
+    let open = calls_of_read(0).await;
+    for file in [1, 2, 0, 1, 2] {
+        assert_eq!(calls_of_read(file).await, open, "{file}");
+    }
+    assert!(calls_of_read(3).await > open);
+    assert!(calls_of_read(0).await > open, "3 took its place");
+    assert_eq!(calls_of_read(2).await, open);
+}

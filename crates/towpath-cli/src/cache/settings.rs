@@ -1,6 +1,6 @@
 //! Settings of `towpath cache`. Each is documented on its field; those common to all servers in [`ServeConfig`].
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -225,7 +225,8 @@ impl CacheConfig {
     pub(crate) fn cache(&self, descriptors: u64) -> CacheOptions {
         CacheOptions {
             disk_jobs: self.limits.disk_threads,
-            idle_files: (descriptors / IDLE_SHARE).clamp(1, MAX_IDLE_FILES) as usize,
+            idle_files: NonZeroUsize::new((descriptors / IDLE_SHARE).min(MAX_IDLE_FILES) as usize)
+                .unwrap_or(NonZeroUsize::MIN),
             max_bytes: self.space.max.map(|max| max.0),
             high_watermark: self.space.high,
             low_watermark: self.space.low,
