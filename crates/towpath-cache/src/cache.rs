@@ -40,7 +40,7 @@ use crate::{
     version::{Version, entry_name, file_name},
 };
 
-/// How often the space is checked.
+/// How often the space and the memory of open files are checked.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of victims in a row that could not be evicted, because they were in use, after which eviction pauses until
 /// the next check.
@@ -55,6 +55,8 @@ pub struct CacheOptions {
     pub disk_jobs: usize,
     /// Maximum number of files that are kept open without a reader, those opened last.
     pub idle_files: NonZeroUsize,
+    /// Maximum memory of the lists of present bytes of these files, approximately, in bytes.
+    pub idle_memory_bytes: u64,
     /// Maximum space of the entries in bytes; `None` if only the disk limits it.
     pub max_bytes: Option<u64>,
     /// Share of the disk in use, by the cache and by others, at which eviction begins.
@@ -70,6 +72,7 @@ impl Default for CacheOptions {
         Self {
             disk_jobs: 64,
             idle_files: const { NonZeroUsize::new(128).unwrap() },
+            idle_memory_bytes: 128 << 20,
             max_bytes: None,
             high_watermark: 0.95,
             low_watermark: 0.90,
@@ -307,16 +310,36 @@ impl Cache {
         let name = &entry.slot.name;
         let mut recent = self.recent();
         let closed = if recent.is_full() && !recent.contains(name) { recent.pop_back() } else { None };
-        let before = recent.put(*name, Arc::clone(entry));
-        // Files are closed without the lock.
+        recent.put(*name, Arc::clone(entry));
         drop(recent);
-        drop((closed, before));
+        // Closed without the lock.
+        drop(closed);
     }
 
     /// No longer keeps an entry open.
     fn let_close(&self, name: &EntryName) {
         let closed = self.recent().pop(name);
         drop(closed);
+    }
+
+    /// Closes files without a reader that do not fit into [`CacheOptions::idle_memory_bytes`] beside those opened later.
+    pub async fn close_excess(&self) {
+        let cache = self.clone();
+        let close = move || {
+            // Not kept open meanwhile: an open entry is not removed.
+            let recent: Vec<_> = cache.recent().iter().map(|(_, entry)| Arc::downgrade(entry)).collect();
+            let mut rest = cache.0.options.idle_memory_bytes;
+            let entries = recent.into_iter().filter_map(|entry| entry.upgrade());
+            for entry in entries.filter(|entry| !entry.has_readers()) {
+                match rest.checked_sub(entry.memory_bytes()) {
+                    Some(less) => rest = less,
+                    None => cache.let_close(&entry.slot.name),
+                }
+            }
+            Ok(())
+        };
+        // It fails only if the process ends, which closes them too.
+        let _ = self.0.disk.pool.run(close).await;
     }
 
     /// Walks over the entries, and keeps the space within its limits meanwhile and afterwards. Never returns.
@@ -332,6 +355,7 @@ impl Cache {
             let mut tick = tokio::time::interval(CHECK_INTERVAL);
             loop {
                 tick.tick().await;
+                self.close_excess().await;
                 if let Err(error) = self.evict_excess().await {
                     tracing::warn!(%error, "cannot free space of the cache");
                 }

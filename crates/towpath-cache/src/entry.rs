@@ -302,6 +302,11 @@ impl Entry {
         started
     }
 
+    /// Returns the approximate memory of the list of present bytes in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.state().extents.memory_bytes()
+    }
+
     /// Returns the flights that overlap `range`.
     pub(crate) fn flights(&self, range: &Range<u64>) -> Vec<Arc<Flight>> {
         self.state().flights.overlapping(&self.clipped(range)).map(Arc::clone).collect()

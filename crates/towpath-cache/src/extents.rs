@@ -138,12 +138,20 @@ impl UnitCheck {
         let start = self.intervals.first().map_or(0, |interval| interval.start);
         start..self.intervals.last().map_or(start, |interval| interval.end)
     }
+
+    /// Returns the length of that range.
+    pub(crate) fn length(&self) -> u64 {
+        let range = self.range();
+        range.end - range.start
+    }
 }
 
 /// The present bytes of a file version.
 #[derive(Debug, Default)]
 pub(crate) struct ExtentMap {
     chunks: HashMap<u64, Chunk>,
+    /// Number of intervals.
+    intervals: usize,
     present_bytes: u64,
     /// Number of blocks with present bytes.
     blocks: u64,
@@ -159,6 +167,12 @@ impl ExtentMap {
     /// Returns the space of the present bytes on the disk: whole blocks.
     pub(crate) fn space_bytes(&self) -> u64 {
         self.blocks * BLOCK_BYTES
+    }
+
+    /// Returns the approximate memory of the map in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let chunks = self.chunks.capacity() * size_of::<(u64, Chunk)>();
+        (chunks + self.intervals * size_of::<PackedInterval>()) as u64
     }
 
     /// Returns how often present bytes were removed or replaced. If the number is the same before and after a read, the
@@ -180,7 +194,7 @@ impl ExtentMap {
             crc32c: interval.crc32c,
         };
         let (unit_start, unit_end) = unit_bounds(unit);
-        let blocks_before = chunk.blocks(unit_start, unit_end);
+        let (blocks_before, intervals_before) = (chunk.blocks(unit_start, unit_end), chunk.intervals.len());
         let overlapping = chunk.overlapping(new.start, new.end);
         let dropped: u32 = chunk.intervals.drain(overlapping.clone()).map(|old| old.end - old.start).sum();
         chunk.present_bytes = chunk.present_bytes - dropped + (new.end - new.start);
@@ -205,6 +219,7 @@ impl ExtentMap {
             chunk.intervals.remove(at);
         }
         chunk.intervals.insert(at, new);
+        self.intervals = self.intervals - intervals_before + chunk.intervals.len();
         self.blocks = self.blocks - blocks_before + chunk.blocks(unit_start, unit_end);
         match verified {
             Some(now) if stays_verified => chunk.set_verified(unit, now),
@@ -231,6 +246,7 @@ impl ExtentMap {
                 self.chunks.remove(&number);
             }
         }
+        self.intervals -= removed.len();
         self.present_bytes -= removed.iter().map(Interval::length).sum::<u64>();
         self.removals += u64::from(!removed.is_empty());
         removed

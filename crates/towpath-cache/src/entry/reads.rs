@@ -20,7 +20,7 @@ use crate::{
 
 /// Maximum length of one read to verify units, in bytes.
 const VERIFY_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that are verified on a network thread for one read. Reading and comparing a cached unit of 16
+/// Maximum number of bytes that are verified on a network thread for one request. Reading and comparing a cached unit of 16
 /// KiB takes about 3 µs, and waking a thread of the disk pool longer than that.
 const VERIFY_NOW_BYTES: u64 = 4 << 20;
 /// Maximum gap between two units that are read together to be verified, in bytes.
@@ -114,27 +114,20 @@ impl Entry {
     /// are compared if their data are in the page cache, up to [`VERIFY_NOW_BYTES`]; damage is left to [`Self::verify`].
     pub(crate) fn are_verified_now(&self, ranges: &[Range<u64>]) -> bool {
         let now = clock::now();
-        let checks = {
-            let state = self.state();
-            if ranges.iter().all(|range| state.extents.is_verified(range, now)) {
-                return true;
-            }
-            let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-            if bytes > VERIFY_NOW_BYTES || !ranges.iter().all(|range| state.extents.covers(range)) {
-                return false;
-            }
-            unverified(&state, ranges.iter().cloned(), now)
-        };
+        let Some(checks) = checks_now(&self.state(), ranges.iter().cloned(), now) else { return false };
+        if checks.is_empty() {
+            return true;
+        }
         let verified = self.data.get().and_then(|data| self.verify_cached(&**data, &checks, now));
         verified.is_some() && self.are_verified(ranges)
     }
 
-    /// Compares units whose data are in the page cache; `None` if that fails for one of them.
+    /// Compares units up to the first one that is damaged or not in the page cache; `None` if there is one.
     fn verify_cached(&self, data: &dyn VolumeFile, checks: &[UnitCheck], now: Instant) -> Option<()> {
-        are_intact_now(data, checks)?;
+        let (intact, rest) = checks.split_at(count_intact_now(data, checks));
         let mut state = self.state();
-        checks.iter().for_each(|check| state.extents.set_verified(check, now));
-        Some(())
+        intact.iter().for_each(|check| state.extents.set_verified(check, now));
+        rest.is_empty().then_some(())
     }
 
     /// Fills `buffers`, if their bytes are present and in the page cache. Units that are not verified are compared
@@ -146,12 +139,7 @@ impl Entry {
         let now = clock::now();
         let (checks, removals) = {
             let state = self.state();
-            let ranges = || buffers.iter().map(range_of);
-            let checks = match ranges().all(|range| state.extents.is_verified(&range, now)) {
-                true => Vec::new(),
-                false if ranges().all(|range| state.extents.covers(&range)) => unverified(&state, ranges(), now),
-                false => return None,
-            };
+            let checks = checks_now(&state, buffers.iter().map(range_of), now)?;
             (checks, state.extents.removals())
         };
         self.fill_now(data, buffers, &checks, now)?;
@@ -245,22 +233,30 @@ fn unverified(state: &State, ranges: impl Iterator<Item = Range<u64>>, now: Inst
     checks
 }
 
-/// Compares units; `None` if their data are not in the page cache, are too many, or are damaged.
-fn are_intact_now(data: &dyn VolumeFile, checks: &[UnitCheck]) -> Option<()> {
-    let lengths = checks.iter().map(|check| check.range().end - check.range().start);
-    if lengths.sum::<u64>() > VERIFY_NOW_BYTES {
+/// Returns the units to be compared on a network thread before `ranges` are read; `None` if bytes are absent, or if these
+/// are too many.
+fn checks_now(state: &State, ranges: impl Iterator<Item = Range<u64>> + Clone, now: Instant) -> Option<Vec<UnitCheck>> {
+    if ranges.clone().all(|range| state.extents.is_verified(&range, now)) {
+        return Some(Vec::new());
+    }
+    let bytes: u64 = ranges.clone().map(|range| range.end - range.start).sum();
+    if bytes > VERIFY_NOW_BYTES || !ranges.clone().all(|range| state.extents.covers(&range)) {
         return None;
     }
+    let checks = unverified(state, ranges, now);
+    (checks.iter().map(UnitCheck::length).sum::<u64>() <= VERIFY_NOW_BYTES).then_some(checks)
+}
+
+/// Returns how many of the first units are intact and have their data in the page cache.
+fn count_intact_now(data: &dyn VolumeFile, checks: &[UnitCheck]) -> usize {
     let mut unit = vec![0; UNIT_BYTES as usize];
-    for check in checks {
+    let mut is_intact_now = |check: &UnitCheck| {
         let range = check.range();
-        let buffer = unit.get_mut(..(range.end - range.start) as usize)?;
-        data.read_now_at(range.start, buffer)?;
-        if !check.intervals.iter().all(|interval| is_intact(interval, range.start, buffer)) {
-            return None;
-        }
-    }
-    Some(())
+        let Some(buffer) = unit.get_mut(..check.length() as usize) else { return false };
+        data.read_now_at(range.start, buffer).is_some()
+            && check.intervals.iter().all(|interval| is_intact(interval, range.start, buffer))
+    };
+    checks.iter().take_while(|check| is_intact_now(check)).count()
 }
 
 /// Whether an interval matches its checksum in `buffer`, the data from `start`.

@@ -157,9 +157,12 @@ async fn cached_data_are_verified_without_another_thread() {
     let mut data = Vec::new();
     assert_eq!(file.read_now(100_000, 50_000, &mut data).unwrap().unwrap(), 50_000);
     origin.pattern().check(100_000, &data);
+    let has_to_wait = |offset| file.prepare(&[ByteRange { offset, length: 50_000 }]).is_some();
+    assert!(!has_to_wait(200_000));
     let [data, _] = origin.files().await;
     open(&data).write_all_at(&[origin.pattern().bytes(500_000, 1)[0] ^ 1], 500_000).unwrap();
     assert!(file.read_now(500_000, 1, &mut Vec::new()).is_none(), "damage is left to a read that may wait");
+    assert!(has_to_wait(480_000));
     assert!(file.read_now(400_000, 1, &mut Vec::new()).is_some());
 }
 

@@ -210,30 +210,62 @@ async fn a_full_disk_makes_the_cache_pass_reads_through_until_there_is_room() {
     assert_eq!(cached.statistics()[0].1.bypass_bytes, 100_000, "it stores again");
 }
 
+/// A cache on a volume that counts calls, around four small files.
+struct CountedFiles {
+    cache: Cache,
+    cached: CacheStore,
+    volume: FaultVolume,
+}
+
+impl CountedFiles {
+    async fn new(options: CacheOptions) -> Self {
+        let origin = MemoryStore::new(1 << 20);
+        for file in 0..4 {
+            put(&origin, file, 1000).await;
+        }
+        let volume = FaultVolume::default();
+        // One thread of the disk: it has written what a read fetched before it runs the next job.
+        let cache = Cache::on(Arc::new(volume.clone()), CacheOptions { disk_jobs: 1, ..options }).unwrap();
+        let cached = cache.around(tree("memory", Arc::new(origin))).unwrap();
+        Self { cache, cached, volume }
+    }
+
+    /// Reads a file. Returns the number of calls to the disk.
+    async fn read(&self, file: u64) -> u64 {
+        let before = self.volume.calls();
+        let handle = self.cached.open(&Caller::local(), &path(file), OpenOptions::default()).await.unwrap();
+        Pattern::new(file).check(0, &handle.read(0, 1000).await.unwrap());
+        self.volume.calls() - before
+    }
+}
+
 #[tokio::test]
 async fn the_files_opened_last_stay_open() {
-    let origin = MemoryStore::new(1 << 20);
-    for file in 0..4 {
-        put(&origin, file, 1000).await;
-    }
-    let volume = FaultVolume::default();
-    let options = CacheOptions { idle_files: 3.try_into().unwrap(), ..CacheOptions::default() };
-    let cache = Cache::on(Arc::new(volume.clone()), options).unwrap();
-    let cached = cache.around(tree("memory", Arc::new(origin))).unwrap();
-    let calls_of_read = async |file| {
-        let before = volume.calls();
-        let handle = cached.open(&Caller::local(), &path(file), OpenOptions::default()).await.unwrap();
-        Pattern::new(file).check(0, &handle.read(0, 1000).await.unwrap());
-        volume.calls() - before
-    };
+    let files = CountedFiles::new(CacheOptions { idle_files: 3.try_into().unwrap(), ..CacheOptions::default() }).await;
     for file in [3, 0, 1, 2] {
-        calls_of_read(file).await;
+        files.read(file).await;
     }
-    let open = calls_of_read(0).await;
+    let calls_if_open = files.read(0).await;
     for file in [1, 2, 0, 1, 2] {
-        assert_eq!(calls_of_read(file).await, open, "{file}");
+        assert_eq!(files.read(file).await, calls_if_open, "{file}");
     }
-    assert!(calls_of_read(3).await > open);
-    assert!(calls_of_read(0).await > open, "3 took its place");
-    assert_eq!(calls_of_read(2).await, open);
+    assert!(files.read(3).await > calls_if_open);
+    assert!(files.read(0).await > calls_if_open, "3 took its place");
+    assert_eq!(files.read(2).await, calls_if_open);
+}
+
+#[tokio::test]
+async fn files_without_a_reader_are_closed_if_their_memory_exceeds_the_limit() {
+    let files = CountedFiles::new(CacheOptions { idle_memory_bytes: 500, ..CacheOptions::default() }).await;
+    for file in 0..4 {
+        files.read(file).await;
+    }
+    let reader = files.cached.open(&Caller::local(), &path(3), OpenOptions::default()).await.unwrap();
+    let calls_if_open = files.read(3).await;
+    files.cache.close_excess().await;
+    for file in [3, 2, 1] {
+        assert_eq!(files.read(file).await, calls_if_open, "{file}");
+    }
+    assert!(files.read(0).await > calls_if_open, "it was opened before the others");
+    drop(reader);
 }

@@ -230,7 +230,7 @@ impl CacheConfig {
             max_bytes: self.space.max.map(|max| max.0),
             high_watermark: self.space.high,
             low_watermark: self.space.low,
-            quotas: Vec::new(),
+            ..CacheOptions::default()
         }
     }
 
