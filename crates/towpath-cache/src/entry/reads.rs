@@ -20,8 +20,8 @@ use crate::{
 
 /// Maximum length of one read to verify units, in bytes.
 const VERIFY_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that are verified on a network thread for one request. Reading and comparing a cached unit of 16
-/// KiB takes about 3 µs, and waking a thread of the disk pool longer than that.
+/// Maximum number of bytes that are verified on a network thread for one request. Reading and comparing a cached unit
+/// of 16 KiB takes about 3 µs, and waking a thread of the disk pool longer than that.
 const VERIFY_NOW_BYTES: u64 = 4 << 20;
 /// Maximum gap between two units that are read together to be verified, in bytes.
 const VERIFY_GAP_BYTES: u64 = 16 << 10;
