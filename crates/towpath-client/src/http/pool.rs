@@ -49,6 +49,12 @@ const KEPT: Duration = Duration::from_secs(50);
 /// is 5 s (Apache).
 const FRESH: Duration = Duration::from_secs(4);
 
+/// Minimum idle time of a connection to XRootD after a request for a digest. XRootD before 6.0 (seen with 5.5.3; its
+/// issue 2602) sends that response from another thread than that of the request. If the latter ends later, two threads
+/// serve the connection: responses are sent twice, so that each further one belongs to the request before, or not at
+/// all. Closing the connection at once is no remedy, as that has made the server accept no others.
+const DIGEST_REST: Duration = Duration::from_secs(1);
+
 /// Timeout for a kept connection to become ready: nearly no time, unless it is stuck.
 const READY_WAIT: Duration = Duration::from_secs(1);
 
@@ -82,6 +88,8 @@ pub(super) struct Pool {
 struct Idle {
     connection: Connection,
     since: Instant,
+    /// Not used before.
+    rests_until: Instant,
 }
 
 /// A connection. Dropping it closes it.
@@ -93,6 +101,8 @@ pub(super) struct Connection {
     underway: Arc<AtomicUsize>,
     /// The proxy that the connection leads through.
     proxy: Option<Arc<Proxy>>,
+    /// Minimum idle time before the next request.
+    rest: Duration,
     _serving: AbortOnDropHandle<()>,
 }
 
@@ -160,6 +170,11 @@ impl Connection {
         if let (Some(tap), Some(line)) = (self.tap.upgrade(), headers.get(TCP_INFO_FIELD)) {
             tap.record_peer_statistics(line.as_bytes());
         }
+    }
+
+    /// Records that XRootD was asked for a digest.
+    pub(super) fn rest_after_digest(&mut self) {
+        self.rest = DIGEST_REST;
     }
 
     /// Starts the time of a response whose header arrived after `silence`.
@@ -304,24 +319,28 @@ impl Pools {
 
 impl Pool {
     /// Returns a connection to the pool after its response is complete.
-    pub(super) fn keep(&self, connection: Connection) {
+    pub(super) fn keep(&self, mut connection: Connection) {
         if connection.sender.is_closed() {
             return;
         }
         let now = clock::now();
+        let rests_until = now + std::mem::take(&mut connection.rest);
         connection.underway.store(0, Relaxed);
         let mut idle = self.idle();
         idle.retain(|kept| now - kept.since < KEPT && !kept.connection.sender.is_closed());
         if idle.len() < MAX_IDLE {
-            idle.push(Idle { connection, since: now });
+            idle.push(Idle { connection, since: now, rests_until });
         }
     }
 
-    /// Takes the most recently used connection, so that connections in excess become old.
+    /// Takes the most recently used connection that need not rest, so that connections in excess become old.
     fn take(&self, repeatable: bool) -> Option<Connection> {
         let longest = if repeatable { KEPT } else { FRESH };
-        let kept = self.idle().pop()?;
-        (clock::now() - kept.since < longest).then_some(kept.connection)
+        let now = clock::now();
+        let mut idle = self.idle();
+        let index = idle.iter().rposition(|kept| kept.rests_until <= now)?;
+        let kept = idle.remove(index);
+        (now - kept.since < longest).then_some(kept.connection)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
@@ -360,7 +379,14 @@ where
             tracing::debug!(server = name, %error, "connection ended");
         }
     });
-    Ok(Connection { sender, tap: watched, underway, proxy, _serving: AbortOnDropHandle::new(serving) })
+    Ok(Connection {
+        sender,
+        tap: watched,
+        underway,
+        proxy,
+        rest: Duration::ZERO,
+        _serving: AbortOnDropHandle::new(serving),
+    })
 }
 
 impl fmt::Debug for Pools {

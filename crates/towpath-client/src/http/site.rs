@@ -10,6 +10,7 @@ use std::{
 };
 
 use http::{HeaderValue, Method, StatusCode, Uri, header};
+use hyper::body::Incoming;
 use tokio::{
     sync::{OwnedSemaphorePermit, RwLock},
     time::{sleep, timeout},
@@ -32,6 +33,7 @@ use super::{
     response::HttpResponse,
     retry_state::{Failure, RetryState},
     s3::Signer,
+    stat,
     target::Target,
 };
 use crate::{
@@ -424,7 +426,11 @@ impl Site {
         };
         match sent {
             Some(Ok(response)) => {
+                check_order(request, &response, &name)?;
                 connection.note_far_end(response.headers());
+                if stat::wants_digest(request) && features::is_xrootd(response.headers()) {
+                    connection.rest_after_digest();
+                }
                 // An upload that gets its response before it is complete cannot continue, and its connection cannot be
                 // reused.
                 let pool = request.payload.is_sent().then_some(pool);
@@ -501,6 +507,23 @@ fn check_name(target: &Target) -> Result<()> {
         target.root()
     );
     Err(Error::new(Fault::InvalidArgument, message).blamed_on(Blame::Storage))
+}
+
+/// Fails if `response` belongs to another request: it is a part of a file although no range was requested (RFC 9110
+/// §15.3.7), or describes several resources (RFC 4918 §11.1) although the content of one was sent or requested. The
+/// connection is not used again.
+fn check_order(request: &Request, response: &hyper::Response<Incoming>, name: &str) -> Result<(), Failure> {
+    let is_possible = match response.status() {
+        StatusCode::PARTIAL_CONTENT => request.headers.contains_key(header::RANGE),
+        StatusCode::MULTI_STATUS => !matches!(request.method, Method::GET | Method::HEAD | Method::PUT),
+        _ => true,
+    };
+    if is_possible {
+        return Ok(());
+    }
+    let (status, method) = (response.status().as_u16(), &request.method);
+    let message = format!("{name} sent a response ({status}) that does not belong to the request ({method})");
+    Err(Failure::Lost(Error::new(Fault::Protocol, message).blamed_on(Blame::Storage)))
 }
 
 /// Fails if the body of `answer` has a transfer coding other than a single `chunked`. None is requested (RFC 9112

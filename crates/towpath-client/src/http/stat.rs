@@ -342,6 +342,11 @@ pub(super) fn with_wanted_digests(request: Request, wanted: &[Algorithm]) -> Req
         .with(http::HeaderName::from_static("want-repr-digest"), write_want_repr_digest(wanted))
 }
 
+/// Returns whether `request` requests digests.
+pub(super) fn wants_digest(request: &Request) -> bool {
+    request.headers.contains_key("want-digest")
+}
+
 /// Returns whether the request may have been rejected because it requests a digest, as by XRootD without configured
 /// checksums. It should then be retried without.
 pub(super) fn may_refuse_wishes(answer: &HttpResponse) -> bool {

@@ -453,3 +453,44 @@ async fn several_ranges_that_were_not_asked_for_are_not_taken_for_others() {
         assert_eq!(read, [10, 50_000].map(|offset| data().slice(offset..offset + 10)));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_belongs_to_another_request_is_not_used() {
+    for status in [206, 207] {
+        let server = Web::start(move |asked, before| match asked.method.as_str() {
+            "HEAD" if before > 1 => serve_file(asked, &data(), "\"v1\""),
+            "HEAD" => reply(status).body("0123456789"),
+            _ => reply(405),
+        });
+        let metadata = server.store().stat(&Caller::local(), &path("/file")).await.unwrap();
+        assert_eq!(metadata.size, SIZE as u64, "{status}");
+        assert_eq!(server.methods(), ["PROPFIND", "HEAD", "HEAD"]);
+        let asked = server.asked();
+        assert_ne!(asked[1].connection, asked[2].connection);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_to_xrootd_rests_after_a_request_for_a_digest() {
+    for (name, rests) in [("XrootD/v5.5.3", true), ("nginx", false)] {
+        let server = Web::start(move |asked, _| {
+            match asked.method {
+                Method::HEAD if asked.field("want-digest").is_empty() => reply(200).body(data()),
+                Method::HEAD => reply(200).body(data()).with("digest", "adler32=00000001"),
+                _ => reply(405),
+            }
+            .with("server", name)
+        });
+        let store = server.store();
+        // On a machine that is slow for once, the time of rest may pass between two requests.
+        let mut differs = false;
+        for _ in 0..5 {
+            store.digest(&Caller::local(), &path("/file"), Algorithm::Adler32, &|_| {}).await.unwrap();
+            store.stat(&Caller::local(), &path("/file")).await.unwrap();
+            let asked = server.asked();
+            let mut digests = asked.iter().zip(&asked[1..]).filter(|(asked, _)| !asked.field("want-digest").is_empty());
+            differs |= digests.any(|(asked, next)| asked.connection != next.connection);
+        }
+        assert_eq!(differs, rests, "{name}");
+    }
+}

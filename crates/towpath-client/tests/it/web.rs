@@ -27,6 +27,8 @@ pub(crate) struct ReceivedRequest {
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// The number of connections before the one it came over.
+    pub(crate) connection: usize,
 }
 
 impl ReceivedRequest {
@@ -207,7 +209,8 @@ impl Web {
         let (seen, answer) = (Arc::clone(&asked), Arc::new(answer));
         let serving = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
+            for connection in 0.. {
+                let Ok((stream, _)) = listener.accept().await else { break };
                 let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
                 let service = service_fn(move |request: Request<Incoming>| {
                     let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
@@ -222,7 +225,8 @@ impl Web {
                             },
                         };
                         let target = parts.uri.to_string();
-                        let asked = ReceivedRequest { method: parts.method, target, headers: parts.headers, body };
+                        let (method, headers) = (parts.method, parts.headers);
+                        let asked = ReceivedRequest { method, target, headers, body, connection };
                         let before = {
                             let mut seen = seen.lock().unwrap();
                             seen.push(asked.clone());
