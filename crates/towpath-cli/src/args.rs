@@ -179,6 +179,8 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Write the manual pages of all commands.
     Man(Man),
+    /// Simulate how a scheduler divides a network among transfers.
+    Sched(crate::sched::args::Scheduler),
     /// Emulate a wide-area network on this machine: hosts that use the kernel's TCP, and links with configured rate,
     /// delay and loss.
     Wan(crate::wan::args::Wan),

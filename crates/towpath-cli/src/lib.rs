@@ -31,6 +31,7 @@ mod probe;
 mod progress;
 mod remove;
 mod reporter;
+mod sched;
 mod screen;
 mod serve;
 mod sync;
@@ -120,6 +121,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Alto(arguments) => return alto::run(&arguments).await,
         Command::Cache(arguments) => return cache::run(&arguments).await,
         Command::Config(arguments) => return config::command::run(&arguments),
+        Command::Sched(arguments) => return sched::run(&arguments),
         Command::Wan(arguments) => return wan::run(arguments).await,
         Command::Completions(arguments) => return manual::print_completions(&arguments),
         Command::Man(arguments) => return manual::write_pages(&arguments),
@@ -192,6 +194,7 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         | Command::Cache(_)
         | Command::Alto(_)
         | Command::Config(_)
+        | Command::Sched(_)
         | Command::Wan(_)
         | Command::Completions(_)
         | Command::Man(_) => Err(Failure::internal("not a client command")),

@@ -28,6 +28,7 @@ mod it {
     mod program;
     mod removing;
     mod resuming;
+    mod scheduling;
     mod secrets;
     mod serving;
     mod several;

@@ -1,0 +1,175 @@
+//! `towpath sched`: the scheduler. So far only the simulator of its optimisers.
+
+pub(crate) mod args;
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write as _},
+    path::Path,
+};
+
+use serde_json::{Value, json};
+use towpath_proto::units::{rate_text, size_text};
+use towpath_sched::{
+    optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser},
+    simulation::{PeriodRecord, Scenario, Summary, World, simulate},
+};
+use towpath_store::sys::disk;
+
+use self::args::{OptimiserName, Scheduler, SchedulerAction, Simulation};
+use crate::{failure::Failure, output::count_text};
+
+/// Maximum size of a scenario in bytes.
+const MAX_SCENARIO_BYTES: u64 = 1 << 20;
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Scheduler) -> Result<(), Failure> {
+    match &arguments.action {
+        SchedulerAction::Simulate(arguments) => run_simulation(arguments),
+    }
+}
+
+fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
+    let world = read_world(&arguments.scenario)?;
+    let mut periods = arguments.periods.as_deref().map(PeriodFile::create).transpose()?;
+    let mut results = Vec::new();
+    for name in &arguments.optimiser {
+        let mut optimiser = optimiser(*name, arguments.connections, arguments.seed);
+        let outcome = simulate(&world, arguments.seed, optimiser.as_mut(), &mut |record| {
+            if let Some(periods) = &mut periods {
+                periods.write(*name, record);
+            }
+        });
+        results.push((*name, outcome.summary()));
+    }
+    if let Some(periods) = periods {
+        periods.finish()?;
+    }
+    match arguments.json {
+        true => writeln!(std::io::stdout(), "{}", document(&results))?,
+        false => print(&world, &results)?,
+    }
+    Ok(())
+}
+
+fn optimiser(name: OptimiserName, connections: u32, seed: u64) -> Box<dyn Optimiser> {
+    let fts = |settings| Box::new(Fts::new(settings));
+    match name {
+        OptimiserName::Knee => Box::new(Knee::new(KneeSettings::default(), seed)),
+        OptimiserName::Fts => fts(FtsSettings::default()),
+        OptimiserName::FtsFrom2 => fts(FtsSettings { start: 2, mode: 1, ..FtsSettings::default() }),
+        OptimiserName::Fts314 => fts(FtsSettings { memory: Memory::Lost, ..FtsSettings::default() }),
+        OptimiserName::Fixed => Box::new(Fixed::new(connections)),
+    }
+}
+
+/// Reads a scenario, and the topology that it names.
+fn read_world(path: &Path) -> Result<World, Failure> {
+    let invalid = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", path.display()));
+    let text = read_text(path, MAX_SCENARIO_BYTES)?;
+    let scenario = Scenario::parse(&text).map_err(|error| invalid(&error))?;
+    let topology = scenario.network.topology.as_ref().map(|name| {
+        let beside = path.parent().unwrap_or(Path::new("")).join(name);
+        read_text(&beside, towpath_alto::topology::MAX_BYTES as u64)
+    });
+    scenario.world(topology.transpose()?.as_deref()).map_err(|error| invalid(&error))
+}
+
+/// Reads a text file of at most `max_bytes`.
+fn read_text(path: &Path, max_bytes: u64) -> Result<String, Failure> {
+    let unreadable = |error: std::io::Error| Failure::Usage(format!("{}: cannot be read: {error}", path.display()));
+    let mut text = String::new();
+    let file = disk::open(path).map_err(unreadable)?;
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, max_bytes + 1), &mut text).map_err(unreadable)?;
+    match text.len() as u64 > max_bytes {
+        true => Err(Failure::Usage(format!("{}: longer than {}", path.display(), size_text(max_bytes)))),
+        false => Ok(text),
+    }
+}
+
+/// The file of `--periods`. The first error of a write ends it, and is reported at the end.
+struct PeriodFile<'a> {
+    path: &'a Path,
+    file: BufWriter<File>,
+    outcome: std::io::Result<()>,
+}
+
+impl<'a> PeriodFile<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        let file = disk::create(path).map_err(|error| Self::failure(path, &error))?;
+        Ok(Self { path, file: BufWriter::new(file), outcome: Ok(()) })
+    }
+
+    fn write(&mut self, name: OptimiserName, record: &PeriodRecord<'_>) {
+        if self.outcome.is_ok() {
+            self.outcome = writeln!(self.file, "{}", line(name, record));
+        }
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        self.outcome.and_then(|()| self.file.flush()).map_err(|error| Self::failure(self.path, &error))
+    }
+
+    fn failure(path: &Path, error: &std::io::Error) -> Failure {
+        Failure::Usage(format!("{}: cannot be written: {error}", path.display()))
+    }
+}
+
+fn line(name: OptimiserName, record: &PeriodRecord<'_>) -> Value {
+    let pipes = record.pipes.iter().zip(record.decisions).map(|(measured, decision)| {
+        json!({
+            "connections": measured.connections,
+            "received_bytes": measured.received_bytes,
+            "queued_files": measured.queued_files,
+            "finished": measured.ended.finished,
+            "retried": measured.ended.retried,
+            "decided": decision.connections,
+            "reason": decision.reason.to_string(),
+        })
+    });
+    json!({
+        "simulated": true,
+        "optimiser": name.text(),
+        "end_s": record.end_s,
+        "pipes": pipes.collect::<Vec<_>>(),
+    })
+}
+
+fn document(results: &[(OptimiserName, Summary)]) -> Value {
+    let results = results.iter().map(|(name, summary)| json!({ "optimiser": name.text(), "summary": summary }));
+    json!({ "simulated": true, "results": results.collect::<Vec<_>>() })
+}
+
+fn print(world: &World, results: &[(OptimiserName, Summary)]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let bytes: f64 = world.requests.iter().map(|request| request.files as f64 * request.size.mean()).sum();
+    writeln!(
+        out,
+        "simulated: {} with {} over {}; no schedule takes less than {:.0} s",
+        count_text(world.requests.len() as u64, "request", "requests"),
+        size_text(bytes as u64),
+        count_text(world.resources.capacities().len() as u64, "link", "links"),
+        world.bound_s()
+    )?;
+    writeln!(
+        out,
+        "{:>12}  {:>9}  {:>11}  {:>14}  {:>14}  {:>12}  {:>11}",
+        "optimiser", "completed", "time/bound", "mean time", "longest time", "rate", "connections"
+    )?;
+    let seconds = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time_s| format!("{time_s:.0} s"));
+    for (name, summary) in results {
+        let is_complete = summary.completed == summary.requests;
+        writeln!(
+            out,
+            "{:>12}  {:>9}  {:>11}  {:>14}  {:>14}  {:>12}  {:>11.0}",
+            name.text(),
+            summary.completed,
+            format!("{}{:.3}", if is_complete { "" } else { ">= " }, summary.makespan_to_bound),
+            seconds(summary.mean_completion_s),
+            seconds(summary.max_completion_s),
+            rate_text(summary.received_bytes_per_s),
+            summary.mean_connections
+        )?;
+    }
+    Ok(())
+}

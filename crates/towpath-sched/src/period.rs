@@ -1,0 +1,146 @@
+//! The measurements of a period, and the decisions after it.
+
+use std::fmt;
+
+use towpath_proto::units::rate_text;
+
+use crate::network::{Paths, ResourceIndex};
+
+/// The measurements of a period: what an optimiser knows.
+#[derive(Debug, Clone, Copy)]
+pub struct Period<'a> {
+    /// Time of its end in seconds, from any fixed start.
+    pub end_s: f64,
+    /// Its length in seconds.
+    pub length_s: f64,
+    /// The pipes, always in the same order.
+    pub pipes: &'a [PipeMeasurement],
+    /// The network as far as it is known; `None` if nothing is known.
+    pub network: Option<NetworkView<'a>>,
+}
+
+/// The known part of the network.
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkView<'a> {
+    /// The capacities of the resources in bytes per second.
+    pub capacities: &'a [f64],
+    /// The resources of each pipe; none for a pipe without a path vector.
+    pub paths: &'a Paths,
+}
+
+/// The measurements of a pipe in a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PipeMeasurement {
+    /// Connections in use at the end of the period.
+    pub connections: u32,
+    /// Received bytes, with the error of the measurement.
+    pub received_bytes: f64,
+    /// Files that wait for a connection.
+    pub queued_files: u64,
+    /// Bytes of these files, and of those on the connections.
+    pub remaining_bytes: f64,
+    /// The files that ended.
+    pub ended: EndedFiles,
+    /// Whether the source or the destination exceeds the throughput that its administrator permits.
+    pub exceeds_storage_limit: bool,
+}
+
+/// Files that ended in a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct EndedFiles {
+    /// Files that were transferred.
+    pub finished: u64,
+    /// Failures after which the file is tried again.
+    pub retried: u64,
+    /// Failures of a kind that may succeed later, without a further attempt.
+    pub recoverable: u64,
+    /// Sum of the durations of the finished files in seconds.
+    pub duration_s: f64,
+    /// Sum of the sizes of the finished files.
+    pub bytes: f64,
+}
+
+impl EndedFiles {
+    /// Adds the files of another period.
+    pub fn add(&mut self, other: &Self) {
+        self.finished += other.finished;
+        self.retried += other.retried;
+        self.recoverable += other.recoverable;
+        self.duration_s += other.duration_s;
+        self.bytes += other.bytes;
+    }
+}
+
+/// The decision about a pipe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Decision {
+    /// Connections of the next period.
+    pub connections: u32,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The reason of a decision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reason {
+    /// The pipe has nothing to transfer.
+    Idle,
+    /// The number is configured.
+    Configured,
+    /// The pipe has no number yet.
+    Started,
+    /// Nothing has changed since the last decision.
+    Unchanged,
+    /// A storage has more throughput than permitted.
+    StorageLimit,
+    /// The share of files that succeed is too low, in percent.
+    SuccessTooLow(u8),
+    /// It is too low, but rises.
+    SuccessRises(u8),
+    /// Nothing was received yet.
+    NoThroughput,
+    /// Fewer files wait than the pipe has connections.
+    QueueIsShort,
+    /// The throughput did not fall.
+    ThroughputHolds,
+    /// The throughput fell, as the files have become smaller.
+    FilesAreSmaller,
+    /// The throughput fell by an order of magnitude.
+    ThroughputFellFar,
+    /// The throughput fell, but not by an order of magnitude.
+    ThroughputFell,
+    /// The share of the pipe at its bottleneck.
+    ShareOfLink {
+        /// The bottleneck.
+        resource: ResourceIndex,
+        /// The share in bytes per second.
+        target: f64,
+        /// Relative change of the goodput of the bottleneck per relative change of its connections.
+        elasticity: f64,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Idle => "nothing to transfer",
+            Self::Configured => "configured",
+            Self::Started => "first decision",
+            Self::Unchanged => "no change",
+            Self::StorageLimit => "a storage exceeds its throughput limit",
+            Self::SuccessTooLow(percent) => return write!(f, "only {percent} % of the files succeed"),
+            Self::SuccessRises(percent) => return write!(f, "{percent} % of the files succeed, more than before"),
+            Self::NoThroughput => "no throughput yet",
+            Self::QueueIsShort => "fewer files than connections",
+            Self::ThroughputHolds => "the throughput did not fall",
+            Self::FilesAreSmaller => "the files became smaller",
+            Self::ThroughputFellFar => "the throughput fell by an order of magnitude",
+            Self::ThroughputFell => "the throughput fell",
+            Self::ShareOfLink { resource, target, elasticity } => {
+                let target = rate_text(*target);
+                return write!(f, "{target} is the share of resource {resource}, whose elasticity is {elasticity:.2}");
+            }
+        };
+        f.write_str(text)
+    }
+}

@@ -1,0 +1,276 @@
+//! A simulator of transfers over a network, with every file.
+//!
+//! Each connection of a pipe transfers one file after another. All connections of a pipe have the same rate, so a file
+//! ends when their common progress reaches a known value ([`pipe`]). Rates are weighted max-min shares
+//! ([`crate::shares`]) of capacities that many connections can lower ([`Deterioration`]). They are computed again after
+//! a decision, and when the number of sending connections of a pipe changed by more than [`TOLERANCE`].
+//!
+//! A simulation depends on the [`World`], the seed and the optimiser only. The n-th file of a request has the same size
+//! whatever the optimiser does. Memory is needed for the files in flight, not for those that wait.
+
+mod outcome;
+mod pipe;
+mod scenario;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+};
+
+use rand::SeedableRng as _;
+use rand_distr::{Distribution as _, StandardNormal};
+use rand_pcg::Pcg64Mcg;
+
+use self::pipe::{FileEnd, PipeState};
+pub use self::{
+    outcome::{Outcome, Summary},
+    scenario::{Scenario, ScenarioError},
+    world::{Deterioration, FileSize, PipePlan, Request, World},
+};
+use crate::{
+    optimiser::Optimiser,
+    period::{Decision, NetworkView, Period, PipeMeasurement},
+    shares::{Demand, max_min},
+};
+
+/// Relative change of the number of sending connections of a pipe after which rates are computed again.
+const TOLERANCE: f64 = 0.01;
+
+/// A period of a simulation: measurements, and the decisions after it.
+#[derive(Debug, Clone, Copy)]
+pub struct PeriodRecord<'a> {
+    /// Time of its end in seconds.
+    pub end_s: f64,
+    /// The measurements of all pipes.
+    pub pipes: &'a [PipeMeasurement],
+    /// The decisions for the next period.
+    pub decisions: &'a [Decision],
+}
+
+/// Runs a simulation until all requests are complete, or until [`World::limit_s`]. Calls `observe` after each decision.
+pub fn simulate(
+    world: &World,
+    seed: u64,
+    optimiser: &mut dyn Optimiser,
+    observe: &mut dyn FnMut(&PeriodRecord<'_>),
+) -> Outcome {
+    let mut simulation = Simulation::new(world, seed);
+    while simulation.open_requests > 0
+        && let Some(Reverse(Timed { at_s, event, .. })) = simulation.events.pop()
+    {
+        simulation.now_s = at_s.min(world.limit_s);
+        if at_s > world.limit_s {
+            break;
+        }
+        match event {
+            Event::Arrival(request) => simulation.arrive(request),
+            Event::Decision => simulation.decide(optimiser, observe),
+            Event::Started(pipe) => simulation.start_sending(pipe),
+            Event::FileEnd { pipe, generation } => simulation.end_files(pipe, generation),
+        }
+        if simulation.is_outdated {
+            simulation.compute_rates();
+        }
+    }
+    simulation.finish()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Event {
+    Arrival(u32),
+    Decision,
+    /// A connection of the pipe begins to send.
+    Started(u32),
+    /// The next file of the pipe ends, if its rate has not changed since.
+    FileEnd {
+        pipe: u32,
+        generation: u32,
+    },
+}
+
+/// An event with its time. Events of the same time happen in the order of their numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Timed {
+    at_s: f64,
+    number: u64,
+    event: Event,
+}
+
+impl Eq for Timed {}
+
+impl Ord for Timed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at_s.total_cmp(&other.at_s).then(self.number.cmp(&other.number))
+    }
+}
+
+impl PartialOrd for Timed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+struct Simulation<'a> {
+    world: &'a World,
+    now_s: f64,
+    events: BinaryHeap<Reverse<Timed>>,
+    scheduled: u64,
+    pipes: Vec<PipeState>,
+    /// For each request the files that are not finished.
+    open_files: Vec<u64>,
+    open_requests: usize,
+    /// For each request the generator of its file sizes.
+    sizes: Vec<Pcg64Mcg>,
+    failures: Pcg64Mcg,
+    noise: Pcg64Mcg,
+    /// Whether the rates must be computed again.
+    is_outdated: bool,
+    outcome: Outcome,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(world: &'a World, seed: u64) -> Self {
+        // One generator for each purpose, so that the use of one does not change the numbers of another.
+        let mut seeds = Pcg64Mcg::seed_from_u64(seed);
+        let mut simulation = Self {
+            world,
+            now_s: 0.0,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            pipes: world.pipes.iter().map(|_| PipeState::default()).collect(),
+            open_files: world.requests.iter().map(|request| request.files).collect(),
+            open_requests: world.requests.iter().filter(|request| request.files > 0).count(),
+            failures: Pcg64Mcg::from_rng(&mut seeds),
+            noise: Pcg64Mcg::from_rng(&mut seeds),
+            sizes: world.requests.iter().map(|_| Pcg64Mcg::from_rng(&mut seeds)).collect(),
+            is_outdated: false,
+            outcome: Outcome::new(world),
+        };
+        for (number, request) in world.requests.iter().enumerate() {
+            simulation.schedule(request.arrives_s, Event::Arrival(number as u32));
+        }
+        simulation.schedule(0.0, Event::Decision);
+        simulation
+    }
+
+    fn schedule(&mut self, at_s: f64, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse(Timed { at_s, number: self.scheduled, event }));
+    }
+
+    fn arrive(&mut self, request: u32) {
+        let Request { pipe, files, .. } = self.world.requests[request as usize];
+        self.pipes[pipe as usize].enqueue(request, files);
+        self.fill(pipe);
+    }
+
+    /// Starts files on the free connections of a pipe.
+    fn fill(&mut self, pipe: u32) {
+        let Self { world, now_s, .. } = *self;
+        self.pipes[pipe as usize].advance(now_s);
+        while let Some((request, known_bytes)) = self.pipes[pipe as usize].take_file() {
+            let sizes = &mut self.sizes[request as usize];
+            let bytes = known_bytes.unwrap_or_else(|| world.requests[request as usize].size.sample(sizes));
+            let fails_at = world.failing_fraction(&mut self.failures);
+            let state = &mut self.pipes[pipe as usize];
+            state.start(request, bytes, fails_at, now_s);
+            if world.startup_s > 0.0 {
+                self.schedule(now_s + world.startup_s, Event::Started(pipe));
+            } else {
+                state.begin_sending();
+            }
+        }
+        self.expect_file_end(pipe);
+    }
+
+    /// Schedules the end of the next file of a pipe, or new rates if its number of connections has changed.
+    fn expect_file_end(&mut self, pipe: u32) {
+        let state = &mut self.pipes[pipe as usize];
+        if state.has_changed_by(TOLERANCE) {
+            self.is_outdated = true;
+        } else if let Some((at_s, generation)) = state.next_end() {
+            self.schedule(at_s, Event::FileEnd { pipe, generation });
+        }
+    }
+
+    fn start_sending(&mut self, pipe: u32) {
+        let state = &mut self.pipes[pipe as usize];
+        state.advance(self.now_s);
+        state.begin_sending();
+        self.expect_file_end(pipe);
+    }
+
+    fn end_files(&mut self, pipe: u32, generation: u32) {
+        let state = &mut self.pipes[pipe as usize];
+        if !state.is_current(generation) {
+            return;
+        }
+        state.advance_to_end(self.now_s);
+        while let Some(FileEnd { request, has_failed }) = state.take_ended(self.now_s) {
+            if has_failed {
+                continue;
+            }
+            let open = &mut self.open_files[request as usize];
+            *open -= 1;
+            if *open == 0 {
+                self.open_requests -= 1;
+                self.outcome.complete(request, self.now_s);
+            }
+        }
+        self.fill(pipe);
+    }
+
+    fn decide(&mut self, optimiser: &mut dyn Optimiser, observe: &mut dyn FnMut(&PeriodRecord<'_>)) {
+        let mut measured = Vec::with_capacity(self.pipes.len());
+        for state in &mut self.pipes {
+            state.advance(self.now_s);
+            let (mut measurement, bytes) = state.measure(&self.world.requests);
+            self.outcome.add_period(bytes, measurement.connections, self.world.period_s);
+            let error: f64 = StandardNormal.sample(&mut self.noise);
+            measurement.received_bytes = (bytes * (1.0 + self.world.noise * error)).max(0.0);
+            measured.push(measurement);
+        }
+        let (capacities, paths) = (self.world.resources.capacities(), &self.world.paths);
+        let network = Some(NetworkView { capacities, paths });
+        let period = Period { end_s: self.now_s, length_s: self.world.period_s, pipes: &measured, network };
+        let decisions = optimiser.decide(&period);
+        assert_eq!(decisions.len(), self.pipes.len(), "an optimiser decides about each pipe");
+        for (pipe, decision) in decisions.iter().enumerate() {
+            self.pipes[pipe].connections = decision.connections;
+            self.fill(pipe as u32);
+        }
+        observe(&PeriodRecord { end_s: self.now_s, pipes: &measured, decisions: &decisions });
+        self.schedule(self.now_s + self.world.period_s, Event::Decision);
+    }
+
+    /// Computes the rates of all pipes, and the ends of their next files.
+    fn compute_rates(&mut self) {
+        self.is_outdated = false;
+        let demand = |(state, plan): (&PipeState, &PipePlan)| {
+            let sending = f64::from(state.sending());
+            Demand { weight: sending * plan.rtt_weight, limit: sending * plan.connection_bytes_per_s }
+        };
+        let demands: Vec<_> = self.pipes.iter().zip(&self.world.pipes).map(demand).collect();
+        let capacities = self.world.capacities(|pipe| self.pipes[pipe as usize].sending());
+        let rates = max_min(&capacities, &self.world.paths, &demands).rates;
+        for (pipe, rate) in rates.into_iter().enumerate() {
+            if let Some((at_s, generation)) = self.pipes[pipe].set_rate(rate, self.now_s) {
+                self.schedule(at_s, Event::FileEnd { pipe: pipe as u32, generation });
+            }
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        for state in &mut self.pipes {
+            state.advance(self.now_s);
+            let (measurement, bytes) = state.measure(&self.world.requests);
+            let since_s = self.now_s % self.world.period_s;
+            self.outcome.add_period(bytes, measurement.connections, since_s);
+        }
+        self.outcome.end(self.now_s);
+        self.outcome
+    }
+}

@@ -1,0 +1,168 @@
+use super::*;
+use crate::optimiser::{Fixed, Fts, FtsSettings};
+
+/// A link of 10 Gbit/s, and two pipes.
+const LINK: &str = "
+    [network]
+    capacity_bits_per_s = 10e9
+    [[requests]]
+    pipes = 2
+    files = 1000
+    file_bytes = 100e6
+";
+
+fn world(text: &str) -> World {
+    Scenario::parse(text).unwrap().world(None).unwrap()
+}
+
+fn run(world: &World, connections: u32) -> Summary {
+    simulate(world, 1, &mut Fixed::new(connections), &mut |_| {}).summary()
+}
+
+fn assert_near(value: f64, expected: f64) {
+    assert!((value / expected - 1.0).abs() < 1e-6, "{value} instead of {expected}");
+}
+
+#[test]
+fn files_take_their_time() {
+    let world = world(LINK);
+    // 200 GB over 1.25 GB/s.
+    assert_near(world.bound_s(), 160.0);
+    // 20 connections of 20 MB/s for each pipe: 1,000 files in 50 rounds of 5 s.
+    let summary = run(&world, 20);
+    assert_eq!((summary.requests, summary.completed), (2, 2));
+    assert_near(summary.makespan_s, 250.0);
+    assert_near(summary.received_bytes_per_s, 800e6);
+    // 50 connections fill the link: 0.625 GB/s for each pipe.
+    assert_near(run(&world, 50).makespan_s, 160.0);
+}
+
+#[test]
+fn many_connections_lower_the_capacity() {
+    let world = world(&LINK.replace("[network]", "[network]\ndeterioration = 1\nlossless_connections = 100"));
+    assert_near(run(&world, 50).makespan_s, 160.0);
+    // 200 connections carry half as much. 1,000 files are 10 rounds of 100.
+    assert_near(run(&world, 100).makespan_s, 320.0);
+}
+
+#[test]
+fn a_file_that_starts_slowly_takes_longer() {
+    let world = world(&format!("{LINK}\n[connections]\nstartup_s = 5"));
+    assert_near(run(&world, 20).makespan_s, 500.0);
+}
+
+#[test]
+fn failed_files_are_transferred_again() {
+    let world = world(&format!("{LINK}\n[connections]\nfailures = 0.5"));
+    let mut retried = 0;
+    let mut finished = 0;
+    let outcome = simulate(&world, 1, &mut Fixed::new(20), &mut |period| {
+        for pipe in period.pipes {
+            retried += pipe.ended.retried;
+            finished += pipe.ended.finished;
+        }
+    });
+    assert_eq!(outcome.summary().completed, 2);
+    assert!((1_500..2_500).contains(&retried) && finished > 1_500, "{retried} {finished}");
+}
+
+#[test]
+fn connections_with_short_round_trips_get_more() {
+    let third = "[[requests]]\npipes = 1\nfiles = 1000\nfile_bytes = 100e6\nrtt_weight = 3";
+    let world = world(&format!("{LINK}\n{third}"));
+    let mut received = Vec::new();
+    simulate(&world, 1, &mut Fixed::new(100), &mut |period| {
+        received.push(period.pipes.iter().map(|pipe| pipe.received_bytes).collect::<Vec<_>>());
+    });
+    // The weights are 1, 1 and 3 until the first request completes.
+    assert_near(received[1][2] / received[1][0], 3.0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result() {
+    let text = "
+        noise = 0.05
+        [network]
+        capacity_bits_per_s = 10e9
+        [connections]
+        spread = 0.3
+        failures = 0.01
+        [[requests]]
+        pipes = 10
+        files = 200
+        files_spread = 50
+        file_bytes = 100e6
+        size_spread = 1
+        every_s = 20
+    ";
+    let world = world(text);
+    let run = |seed| {
+        let mut lines = Vec::new();
+        let outcome = simulate(&world, seed, &mut Fts::new(FtsSettings::default()), &mut |period| {
+            lines.push(format!("{period:?}"));
+        });
+        (outcome, lines)
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1).1, run(2).1);
+}
+
+#[test]
+fn a_simulation_that_takes_too_long_ends() {
+    let world = world(&format!("limit_to_bound = 2\n{LINK}"));
+    let summary = run(&world, 1);
+    assert_eq!(summary.completed, 0);
+    assert_near(summary.makespan_to_bound, 2.0);
+}
+
+#[test]
+fn a_million_files_need_little_memory() {
+    let world = world(&LINK.replace("1000", "500_000"));
+    let summary = run(&world, 50);
+    assert_near(summary.makespan_s, 80_000.0);
+}
+
+#[test]
+fn the_bound_knows_arrivals() {
+    let mut world = world(LINK);
+    world.requests[1].arrives_s = 1_000.0;
+    assert_near(world.bound_s(), 1_080.0);
+}
+
+#[test]
+fn pipes_follow_the_links_of_a_topology() {
+    let topology = r#"{"nodes": [{"id": "a"}, {"id": "b"}, {"id": "c"}],
+        "links": [{"source": "a", "target": "b", "capacity": 8e9}, {"source": "b", "target": "c"}]}"#;
+    let scenario = Scenario::parse(&LINK.replace("pipes = 2", "pipes = 50")).unwrap();
+    let world = scenario.world(Some(topology)).unwrap();
+    assert_eq!(world.resources.capacities().iter().filter(|capacity| **capacity == 1e9).count(), 2);
+    for (pipe, plan) in world.pipes.iter().enumerate() {
+        let names: Vec<_> = world.paths.resources_of(pipe).iter().map(|link| world.resources.name(*link)).collect();
+        let expected: &[&str] = match plan.name.as_str() {
+            "a -> c" => &["a -> b", "b -> c"],
+            "c -> a" => &["c -> b", "b -> a"],
+            direct => &[direct],
+        };
+        assert_eq!(names, expected);
+    }
+}
+
+#[test]
+fn errors_name_the_line_and_the_key() {
+    for (wrong, words) in [
+        (LINK.replace("files = 1000", "files = 0"), ["line 6", "files = 0", "from 1 to"]),
+        (LINK.replace("files = 1000", "fils = 1000"), ["line 6", "fils", "unknown field"]),
+        (LINK.replace("10e9", "-1"), ["line 3", "capacity_bits_per_s", "out of range"]),
+        (LINK.replace("10e9", "nan"), ["line 3", "capacity_bits_per_s", "out of range"]),
+        (LINK.replace("100e6", "\"many\""), ["line 7", "file_bytes", "invalid type"]),
+        (LINK.replace("[network]", "[netwrk]"), ["line 2", "netwrk", "unknown field"]),
+    ] {
+        let error = Scenario::parse(&wrong).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    let error = |text: &str, topology| Scenario::parse(text).and_then(|scenario| scenario.world(topology)).unwrap_err();
+    assert_eq!(error(LINK, Some(r#"{"nodes": [{"id": "a"}, {"id": "b"}], "links": []}"#)), ScenarioError::Unconnected);
+    assert_eq!(error("requests = []\n[network]\ncapacity_bits_per_s = 1", None), ScenarioError::NoRequest);
+    let many = error(&LINK.replace("pipes = 2", "pipes = 500_000"), None).to_string();
+    assert!(many.contains("line 5") && many.contains("400000"), "{many}");
+}
