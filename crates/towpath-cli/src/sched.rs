@@ -77,14 +77,10 @@ fn read_world(path: &Path) -> Result<World, Failure> {
 
 /// Reads a text file of at most `max_bytes`.
 fn read_text(path: &Path, max_bytes: u64) -> Result<String, Failure> {
-    let unreadable = |error: std::io::Error| Failure::Usage(format!("{}: cannot be read: {error}", path.display()));
-    let mut text = String::new();
-    let file = disk::open(path).map_err(unreadable)?;
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, max_bytes + 1), &mut text).map_err(unreadable)?;
-    match text.len() as u64 > max_bytes {
-        true => Err(Failure::Usage(format!("{}: longer than {}", path.display(), size_text(max_bytes)))),
-        false => Ok(text),
-    }
+    let unreadable =
+        |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: cannot be read: {error}", path.display()));
+    let bytes = disk::read(path, max_bytes).map_err(|error| unreadable(&error))?;
+    String::from_utf8(bytes).map_err(|error| unreadable(&error))
 }
 
 /// The file of `--periods`. The first error of a write ends it, and is reported at the end.
