@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use towpath_proto::units::{rate_text, size_text};
 use towpath_sched::{
-    optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser},
+    optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Sharing},
     simulation::{PeriodRecord, Scenario, Summary, World, simulate},
 };
 use towpath_store::sys::disk;
@@ -37,7 +37,7 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
         let mut optimiser = optimiser(*name, arguments.connections, arguments.seed);
         let outcome = simulate(&world, arguments.seed, optimiser.as_mut(), &mut |record| {
             if let Some(periods) = &mut periods {
-                periods.write(*name, record);
+                periods.write(*name, &world, record);
             }
         });
         results.push((*name, outcome.summary()));
@@ -46,7 +46,7 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
         periods.finish()?;
     }
     match arguments.json {
-        true => writeln!(std::io::stdout(), "{}", document(&results))?,
+        true => writeln!(std::io::stdout(), "{}", document(&world, &results))?,
         false => print(&world, &results)?,
     }
     Ok(())
@@ -56,6 +56,9 @@ fn optimiser(name: OptimiserName, connections: u32, seed: u64) -> Box<dyn Optimi
     let fts = |settings| Box::new(Fts::new(settings));
     match name {
         OptimiserName::Knee => Box::new(Knee::new(KneeSettings::default(), seed)),
+        OptimiserName::KneeEqual => {
+            Box::new(Knee::new(KneeSettings { sharing: Sharing::Equal, ..KneeSettings::default() }, seed))
+        }
         OptimiserName::Fts => fts(FtsSettings::default()),
         OptimiserName::FtsFrom2 => fts(FtsSettings { start: 2, mode: 1, ..FtsSettings::default() }),
         OptimiserName::Fts314 => fts(FtsSettings { memory: Memory::Lost, ..FtsSettings::default() }),
@@ -96,9 +99,9 @@ impl<'a> PeriodFile<'a> {
         Ok(Self { path, file: BufWriter::new(file), outcome: Ok(()) })
     }
 
-    fn write(&mut self, name: OptimiserName, record: &PeriodRecord<'_>) {
+    fn write(&mut self, name: OptimiserName, world: &World, record: &PeriodRecord<'_>) {
         if self.outcome.is_ok() {
-            self.outcome = writeln!(self.file, "{}", line(name, record));
+            self.outcome = writeln!(self.file, "{}", line(name, world, record));
         }
     }
 
@@ -111,11 +114,14 @@ impl<'a> PeriodFile<'a> {
     }
 }
 
-fn line(name: OptimiserName, record: &PeriodRecord<'_>) -> Value {
-    let pipes = record.pipes.iter().zip(record.decisions).map(|(measured, decision)| {
+fn line(name: OptimiserName, world: &World, record: &PeriodRecord<'_>) -> Value {
+    let fair = world.fair_rates(|pipe| record.pipes[pipe].connections > 0 || record.pipes[pipe].queued_files > 0);
+    let pipes = record.pipes.iter().zip(record.decisions).enumerate().map(|(pipe, (measured, decision))| {
         json!({
             "connections": measured.connections,
-            "received_bytes": measured.received_bytes,
+            "received_bytes": record.received_bytes[pipe],
+            "measured_bytes": measured.received_bytes,
+            "fair_bytes_per_s": fair[pipe],
             "queued_files": measured.queued_files,
             "finished": measured.ended.finished,
             "retried": measured.ended.retried,
@@ -131,9 +137,13 @@ fn line(name: OptimiserName, record: &PeriodRecord<'_>) -> Value {
     })
 }
 
-fn document(results: &[(OptimiserName, Summary)]) -> Value {
+fn document(world: &World, results: &[(OptimiserName, Summary)]) -> Value {
     let results = results.iter().map(|(name, summary)| json!({ "optimiser": name.text(), "summary": summary }));
-    json!({ "simulated": true, "results": results.collect::<Vec<_>>() })
+    json!({
+        "simulated": true,
+        "fair_mean_completion_s": world.fair_mean_completion_s(),
+        "results": results.collect::<Vec<_>>(),
+    })
 }
 
 fn print(world: &World, results: &[(OptimiserName, Summary)]) -> Result<(), Failure> {

@@ -111,6 +111,12 @@ impl Paths {
         Self { of_pipes, of_resources }
     }
 
+    /// Creates the paths of pipes without a known resource.
+    pub fn unknown(pipes: usize) -> Self {
+        let of_pipes = Incidences { starts: vec![0; pipes + 1], columns: Vec::new() };
+        Self { of_pipes, of_resources: Incidences::default() }
+    }
+
     /// Returns the number of pipes.
     pub fn pipes(&self) -> usize {
         self.of_pipes.rows()

@@ -7,7 +7,7 @@ mod knee;
 pub use self::{
     fixed::Fixed,
     fts::{Fts, FtsRange, FtsSettings, Memory},
-    knee::{Goal, Knee, KneeSettings},
+    knee::{Knee, KneeSettings, Sharing},
 };
 use crate::period::{Decision, Period};
 

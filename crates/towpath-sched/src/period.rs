@@ -15,6 +15,8 @@ pub struct Period<'a> {
     pub length_s: f64,
     /// The pipes, always in the same order.
     pub pipes: &'a [PipeMeasurement],
+    /// What is configured for each of them.
+    pub terms: &'a [PipeTerms],
     /// The network as far as it is known; `None` if nothing is known.
     pub network: Option<NetworkView<'a>>,
 }
@@ -26,6 +28,21 @@ pub struct NetworkView<'a> {
     pub capacities: &'a [f64],
     /// The resources of each pipe; none for a pipe without a path vector.
     pub paths: &'a Paths,
+    /// Whether the paths have all resources that pipes share.
+    pub is_complete: bool,
+}
+
+/// What is configured for a pipe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PipeTerms {
+    /// Its weight among the pipes that share a resource.
+    pub weight: f64,
+}
+
+impl Default for PipeTerms {
+    fn default() -> Self {
+        Self { weight: 1.0 }
+    }
 }
 
 /// The measurements of a pipe in a period.
@@ -33,6 +50,8 @@ pub struct NetworkView<'a> {
 pub struct PipeMeasurement {
     /// Connections in use at the end of the period.
     pub connections: u32,
+    /// Time for which connections were in use, summed over them, in seconds.
+    pub connection_s: f64,
     /// Received bytes, with the error of the measurement.
     pub received_bytes: f64,
     /// Files that wait for a connection.
@@ -115,9 +134,16 @@ pub enum Reason {
         resource: ResourceIndex,
         /// The share in bytes per second.
         target: f64,
-        /// Relative change of the goodput of the bottleneck per relative change of its connections.
-        elasticity: f64,
+        /// Rate of the connections at the bottleneck / their rate without contention.
+        efficiency: f64,
     },
+    /// Connections of the pipe were contended above this rate.
+    LimitedByContention {
+        /// In bytes per second.
+        limit: f64,
+    },
+    /// The connections of the pipe are not contended.
+    NotContended,
 }
 
 impl fmt::Display for Reason {
@@ -136,10 +162,14 @@ impl fmt::Display for Reason {
             Self::FilesAreSmaller => "the files became smaller",
             Self::ThroughputFellFar => "the throughput fell by an order of magnitude",
             Self::ThroughputFell => "the throughput fell",
-            Self::ShareOfLink { resource, target, elasticity } => {
-                let target = rate_text(*target);
-                return write!(f, "{target} is the share of resource {resource}, whose elasticity is {elasticity:.2}");
+            Self::ShareOfLink { resource, target, efficiency } => {
+                let (target, percent) = (rate_text(*target), 100.0 * efficiency);
+                return write!(f, "{target} is the share of resource {resource}, with an efficiency of {percent:.0} %");
             }
+            Self::LimitedByContention { limit } => {
+                return write!(f, "contended above {}", rate_text(*limit));
+            }
+            Self::NotContended => "connections are not contended",
         };
         f.write_str(text)
     }

@@ -8,6 +8,7 @@
 //! A simulation depends on the [`World`], the seed and the optimiser only. The n-th file of a request has the same size
 //! whatever the optimiser does. Memory is needed for the files in flight, not for those that wait.
 
+mod fair;
 mod outcome;
 mod pipe;
 mod scenario;
@@ -28,11 +29,11 @@ use self::pipe::{FileEnd, PipeState};
 pub use self::{
     outcome::{Outcome, Summary},
     scenario::{Scenario, ScenarioError},
-    world::{Deterioration, FileSize, PipePlan, Request, World},
+    world::{CapacityChange, Deterioration, FileSize, KnownNetwork, PipePlan, Request, World},
 };
 use crate::{
     optimiser::Optimiser,
-    period::{Decision, NetworkView, Period, PipeMeasurement},
+    period::{Decision, Period, PipeMeasurement, PipeTerms},
     shares::{Demand, max_min},
 };
 
@@ -46,6 +47,8 @@ pub struct PeriodRecord<'a> {
     pub end_s: f64,
     /// The measurements of all pipes.
     pub pipes: &'a [PipeMeasurement],
+    /// The received bytes of the pipes without an error of measurement.
+    pub received_bytes: &'a [f64],
     /// The decisions for the next period.
     pub decisions: &'a [Decision],
 }
@@ -67,6 +70,7 @@ pub fn simulate(
         }
         match event {
             Event::Arrival(request) => simulation.arrive(request),
+            Event::CapacityChange(change) => simulation.change_capacity(change),
             Event::Decision => simulation.decide(optimiser, observe),
             Event::Started(pipe) => simulation.start_sending(pipe),
             Event::FileEnd { pipe, generation } => simulation.end_files(pipe, generation),
@@ -81,6 +85,8 @@ pub fn simulate(
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Event {
     Arrival(u32),
+    /// Index of the change.
+    CapacityChange(u32),
     Decision,
     /// A connection of the pipe begins to send.
     Started(u32),
@@ -119,6 +125,9 @@ struct Simulation<'a> {
     events: BinaryHeap<Reverse<Timed>>,
     scheduled: u64,
     pipes: Vec<PipeState>,
+    terms: Vec<PipeTerms>,
+    /// The capacities of the resources now, without the loss by many connections.
+    capacities: Vec<f64>,
     /// For each request the files that are not finished.
     open_files: Vec<u64>,
     open_requests: usize,
@@ -141,6 +150,8 @@ impl<'a> Simulation<'a> {
             events: BinaryHeap::new(),
             scheduled: 0,
             pipes: world.pipes.iter().map(|_| PipeState::default()).collect(),
+            terms: world.pipes.iter().map(|plan| plan.terms).collect(),
+            capacities: world.resources.capacities().to_vec(),
             open_files: world.requests.iter().map(|request| request.files).collect(),
             open_requests: world.requests.iter().filter(|request| request.files > 0).count(),
             failures: Pcg64Mcg::from_rng(&mut seeds),
@@ -151,6 +162,9 @@ impl<'a> Simulation<'a> {
         };
         for (number, request) in world.requests.iter().enumerate() {
             simulation.schedule(request.arrives_s, Event::Arrival(number as u32));
+        }
+        for (number, change) in world.changes.iter().enumerate() {
+            simulation.schedule(change.at_s, Event::CapacityChange(number as u32));
         }
         simulation.schedule(0.0, Event::Decision);
         simulation
@@ -165,6 +179,12 @@ impl<'a> Simulation<'a> {
         let Request { pipe, files, .. } = self.world.requests[request as usize];
         self.pipes[pipe as usize].enqueue(request, files);
         self.fill(pipe);
+    }
+
+    fn change_capacity(&mut self, change: u32) {
+        let CapacityChange { resource, factor, .. } = self.world.changes[change as usize];
+        self.capacities[resource as usize] = factor * self.world.resources.capacities()[resource as usize];
+        self.is_outdated = true;
     }
 
     /// Starts files on the free connections of a pipe.
@@ -225,6 +245,7 @@ impl<'a> Simulation<'a> {
 
     fn decide(&mut self, optimiser: &mut dyn Optimiser, observe: &mut dyn FnMut(&PeriodRecord<'_>)) {
         let mut measured = Vec::with_capacity(self.pipes.len());
+        let mut received_bytes = Vec::with_capacity(self.pipes.len());
         for state in &mut self.pipes {
             state.advance(self.now_s);
             let (mut measurement, bytes) = state.measure(&self.world.requests);
@@ -232,17 +253,19 @@ impl<'a> Simulation<'a> {
             let error: f64 = StandardNormal.sample(&mut self.noise);
             measurement.received_bytes = (bytes * (1.0 + self.world.noise * error)).max(0.0);
             measured.push(measurement);
+            received_bytes.push(bytes);
         }
-        let (capacities, paths) = (self.world.resources.capacities(), &self.world.paths);
-        let network = Some(NetworkView { capacities, paths });
-        let period = Period { end_s: self.now_s, length_s: self.world.period_s, pipes: &measured, network };
+        let network = self.world.known.as_ref().map(KnownNetwork::view);
+        let (end_s, length_s) = (self.now_s, self.world.period_s);
+        let period = Period { end_s, length_s, pipes: &measured, terms: &self.terms, network };
         let decisions = optimiser.decide(&period);
         assert_eq!(decisions.len(), self.pipes.len(), "an optimiser decides about each pipe");
         for (pipe, decision) in decisions.iter().enumerate() {
             self.pipes[pipe].connections = decision.connections;
             self.fill(pipe as u32);
         }
-        observe(&PeriodRecord { end_s: self.now_s, pipes: &measured, decisions: &decisions });
+        let (pipes, received_bytes, decisions) = (&measured, &received_bytes, &decisions);
+        observe(&PeriodRecord { end_s: self.now_s, pipes, received_bytes, decisions });
         self.schedule(self.now_s + self.world.period_s, Event::Decision);
     }
 
@@ -254,7 +277,7 @@ impl<'a> Simulation<'a> {
             Demand { weight: sending * plan.rtt_weight, limit: sending * plan.connection_bytes_per_s }
         };
         let demands: Vec<_> = self.pipes.iter().zip(&self.world.pipes).map(demand).collect();
-        let capacities = self.world.capacities(|pipe| self.pipes[pipe as usize].sending());
+        let capacities = self.world.capacities(&self.capacities, |pipe| self.pipes[pipe as usize].sending());
         let rates = max_min(&capacities, &self.world.paths, &demands).rates;
         for (pipe, rate) in rates.into_iter().enumerate() {
             if let Some((at_s, generation)) = self.pipes[pipe].set_rate(rate, self.now_s) {

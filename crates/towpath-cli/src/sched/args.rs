@@ -44,8 +44,10 @@ pub(crate) struct Simulation {
 /// Optimisers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OptimiserName {
-    /// Shares of the network by remaining bytes, and the number of connections that brings the most goodput.
+    /// Shares of the network, and as many connections as are not contended. Pipes over many links have lower shares.
     Knee,
+    /// The same with equal shares.
+    KneeEqual,
     /// The rule of FTS 3.13 with its default settings: 66 connections at the start, then 2 more at a time.
     Fts,
     /// The same from 2 connections on, with 1 more at a time.

@@ -247,6 +247,7 @@ fn bounded(wanted: u32, now: u32, measured: &PipeMeasurement, settings: &FtsSett
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::period::PipeTerms;
 
     /// A pipe with enough files; each takes 10 s.
     fn measured(rate: f64, finished: u64, retried: u64) -> PipeMeasurement {
@@ -256,17 +257,17 @@ mod tests {
             connections: 10,
             received_bytes: bytes,
             queued_files: 1_000,
-            remaining_bytes: 0.0,
             ended,
-            exceeds_storage_limit: false,
+            ..PipeMeasurement::default()
         }
     }
 
     fn run(settings: FtsSettings, periods: &[PipeMeasurement]) -> Vec<(u32, Reason)> {
         let mut fts = Fts::new(settings);
         let decide = |(index, measured): (usize, &PipeMeasurement)| {
-            let period =
-                Period { end_s: 60.0 * (index + 1) as f64, length_s: 60.0, pipes: &[*measured], network: None };
+            let end_s = 60.0 * (index + 1) as f64;
+            let terms = &[PipeTerms::default()];
+            let period = Period { end_s, length_s: 60.0, pipes: &[*measured], terms, network: None };
             let decision = fts.decide(&period)[0];
             (decision.connections, decision.reason)
         };

@@ -71,6 +71,8 @@ pub(super) struct PipeState {
     /// Changes with the rate and with the next file to end, so that earlier expectations of its end are ignored.
     generation: u32,
     received_bytes: f64,
+    /// Sum of the times for which connections were in use.
+    connection_s: f64,
     ended: EndedFiles,
 }
 
@@ -126,7 +128,9 @@ impl PipeState {
 
     /// Counts the bytes up to `now_s`.
     pub(super) fn advance(&mut self, now_s: f64) {
-        let progress = self.rate * (now_s - self.advanced_s);
+        let passed_s = now_s - self.advanced_s;
+        let progress = self.rate * passed_s;
+        self.connection_s += passed_s * f64::from(self.running());
         self.advanced_s = now_s;
         self.progress += progress;
         self.received_bytes += progress * f64::from(self.sending());
@@ -186,6 +190,7 @@ impl PipeState {
         let starting: f64 = self.starting.iter().map(|transfer| transfer.end).sum();
         let measurement = PipeMeasurement {
             connections: self.running(),
+            connection_s: std::mem::take(&mut self.connection_s),
             queued_files: self.queued_files,
             remaining_bytes: queued + sending + starting,
             ended: std::mem::take(&mut self.ended),

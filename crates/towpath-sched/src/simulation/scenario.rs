@@ -9,8 +9,11 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Deserializer, de};
 use towpath_alto::topology::{Topology, TopologyError};
 
-use super::world::{Deterioration, FileSize, PipePlan, Request, World};
-use crate::network::{Incidences, Paths, Resources};
+use super::world::{CapacityChange, Deterioration, FileSize, KnownNetwork, PipePlan, Request, World};
+use crate::{
+    network::{Incidences, Paths, Resources},
+    period::PipeTerms,
+};
 
 /// Maximum number of pipes, which is that of 600 × 600 storages with some room.
 const MAX_PIPES: u64 = 400_000;
@@ -36,11 +39,17 @@ pub struct Scenario {
     pub limit_to_bound: f64,
     /// The network.
     pub network: NetworkSettings,
+    /// What the optimiser knows about the network.
+    #[serde(default)]
+    pub view: ViewSettings,
     /// The connections.
     #[serde(default)]
     pub connections: ConnectionSettings,
     /// The requests.
     pub requests: Vec<RequestSettings>,
+    /// Changes of capacities.
+    #[serde(default)]
+    pub changes: Vec<ChangeSettings>,
 }
 
 /// Settings of the network.
@@ -58,6 +67,54 @@ pub struct NetworkSettings {
     /// Number N0 of connections that a link carries without loss.
     #[serde(default = "default_lossless", deserialize_with = "within::<_, 1, 1_000_000>")]
     pub lossless_connections: f64,
+}
+
+/// Settings of the knowledge about the network.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ViewSettings {
+    /// The known links of each path.
+    pub paths: KnownPaths,
+    /// Known capacity divided by the capacity.
+    #[serde(deserialize_with = "within::<_, 0, 1_000>")]
+    pub capacity_factor: f64,
+}
+
+impl Default for ViewSettings {
+    fn default() -> Self {
+        Self { paths: KnownPaths::Full, capacity_factor: 1.0 }
+    }
+}
+
+/// The known links of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KnownPaths {
+    /// All links.
+    Full,
+    /// The first and the last link.
+    Ends,
+    /// No link.
+    None,
+}
+
+impl ViewSettings {
+    fn known(&self, resources: &Resources, paths: &Paths) -> Option<KnownNetwork> {
+        let is_complete = match self.paths {
+            KnownPaths::Full => true,
+            KnownPaths::Ends => false,
+            KnownPaths::None => return None,
+        };
+        let mut of_pipes = Incidences::default();
+        for pipe in 0..paths.pipes() {
+            match paths.resources_of(pipe) {
+                [first, .., last] if !is_complete => of_pipes.push(&[*first, *last]),
+                path => of_pipes.push(path),
+            }
+        }
+        let capacities: Vec<_> = resources.capacities().iter().map(|known| known * self.capacity_factor).collect();
+        Some(KnownNetwork { paths: Paths::new(of_pipes, capacities.len()), capacities, is_complete })
+    }
 }
 
 /// Settings of connections.
@@ -106,9 +163,26 @@ pub struct RequestSettings {
     /// Mean time in seconds between two arrivals, with an exponential distribution; 0 for all at the start.
     #[serde(default, deserialize_with = "within::<_, 0, 86_400>")]
     pub every_s: f64,
+    /// Weight of these pipes among those that share a link.
+    #[serde(default = "default_weight", deserialize_with = "within::<_, 0, 1_000>")]
+    pub weight: f64,
     /// Weight of the connections of these pipes where they share a link with others: the inverse of the round-trip time.
     #[serde(default = "default_weight", deserialize_with = "within::<_, 0, 1_000>")]
     pub rtt_weight: f64,
+}
+
+/// A change of the capacity of a link.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeSettings {
+    /// Its time in seconds.
+    #[serde(deserialize_with = "within::<_, 0, 1_000_000_000>")]
+    pub at_s: f64,
+    /// The link as `from -> to`; without one, the link whose bytes need the longest time.
+    pub link: Option<String>,
+    /// The capacity from then on, as a multiple of the original one; 0 for a link that is cut.
+    #[serde(deserialize_with = "within::<_, 0, 1_000>")]
+    pub factor: f64,
 }
 
 fn default_period_s() -> f64 {
@@ -142,6 +216,9 @@ pub enum ScenarioError {
     /// The scenario has more than the maximum number of pipes.
     #[error("requests: more than {MAX_PIPES} pipes in total")]
     TooManyPipes,
+    /// A change is of a link that the network lacks.
+    #[error("changes.link: there is no link {0:?}; write it as \"from -> to\"")]
+    NoSuchLink(String),
     /// The scenario has no request.
     #[error("requests: at least one is required")]
     NoRequest,
@@ -178,7 +255,8 @@ impl Scenario {
             for _ in 0..settings.pipes {
                 let name = network.add_pipe(&mut random)?;
                 let connection_bytes_per_s = spread(self.connections.bytes_per_s, self.connections.spread, &mut random);
-                pipes.push(PipePlan { name, connection_bytes_per_s, rtt_weight: settings.rtt_weight });
+                let terms = PipeTerms { weight: settings.weight };
+                pipes.push(PipePlan { name, connection_bytes_per_s, terms, rtt_weight: settings.rtt_weight });
                 let pipe = u32::try_from(pipes.len() - 1).expect("there are at most MAX_PIPES");
                 requests.push(settings.request(pipe, arrives_s, &mut random));
                 if settings.every_s > 0.0 {
@@ -189,10 +267,12 @@ impl Scenario {
         let paths = Paths::new(network.of_pipes, network.resources.capacities().len());
         let NetworkSettings { deterioration: exponent, lossless_connections: connections, .. } = self.network;
         let mut world = World {
+            known: self.view.known(&network.resources, &paths),
             resources: network.resources,
             paths,
             pipes,
             requests,
+            changes: Vec::new(),
             deterioration: Deterioration { exponent, connections },
             period_s: self.period_s,
             noise: self.noise,
@@ -201,7 +281,20 @@ impl Scenario {
             limit_s: 0.0,
         };
         world.limit_s = world.bound_s() * self.limit_to_bound;
+        world.changes = self.changes.iter().map(|change| change.of(&world)).collect::<Result<_, _>>()?;
         Ok(world)
+    }
+}
+
+impl ChangeSettings {
+    fn of(&self, world: &World) -> Result<CapacityChange, ScenarioError> {
+        let links = 0..world.resources.capacities().len() as u32;
+        let resource = match &self.link {
+            Some(name) => links.into_iter().find(|link| world.resources.name(*link) == name),
+            None => Some(world.busiest_resource()),
+        };
+        let resource = resource.ok_or_else(|| ScenarioError::NoSuchLink(self.link.clone().unwrap_or_default()))?;
+        Ok(CapacityChange { at_s: self.at_s, resource, factor: self.factor })
     }
 }
 

@@ -166,3 +166,60 @@ fn errors_name_the_line_and_the_key() {
     let many = error(&LINK.replace("pipes = 2", "pipes = 500_000"), None).to_string();
     assert!(many.contains("line 5") && many.contains("400000"), "{many}");
 }
+
+#[test]
+fn the_bound_knows_what_many_connections_cost() {
+    let slow = "\n[connections]\nbytes_per_s = 5e6";
+    let world = world(&(LINK.replace("[network]", "[network]\ndeterioration = 1") + slow));
+    // N connections of 5 MB/s carry 1.25 GB/s · 100 / N at most: 158 carry 790 MB/s.
+    let attainable = (1.25e9_f64 * 100.0 * 5e6).sqrt();
+    assert_near(world.bound_s(), 200e9 / attainable);
+    assert_near(world.fair_mean_completion_s().unwrap(), 200e9 / attainable);
+    // Half of 158, in 13 rounds of 79 files.
+    let best = run(&world, 79).makespan_to_bound;
+    assert!((1.0..1.04).contains(&best), "{best}");
+    assert!(run(&world, 60).makespan_to_bound > best && run(&world, 100).makespan_to_bound > best);
+}
+
+#[test]
+fn a_fair_schedule_completes_short_requests_first() {
+    let world =
+        world(&LINK.replace("pipes = 2\n", "pipes = 1\n").replace(
+            "[[requests]]",
+            "[[requests]]\npipes = 1\nfiles = 500\nfile_bytes = 100e6\nweight = 1\n[[requests]]",
+        ));
+    // 50 GB and 100 GB with 0.625 GB/s each: the first ends after 80 s, the second after 150 GB / 1.25 GB/s.
+    assert_near(world.fair_mean_completion_s().unwrap(), (80.0 + 120.0) / 2.0);
+    assert_eq!(world.fair_rates(|pipe| pipe == 1), [0.0, 1.25e9]);
+}
+
+#[test]
+fn capacities_change() {
+    let change = |at_s: u32, factor: f64| format!("\n[[changes]]\nat_s = {at_s}\nfactor = {factor}");
+    let halved = world(&(LINK.to_owned() + &change(80, 0.5)));
+    // Half of the bytes with 1.25 GB/s, the others with half of it.
+    assert_near(run(&halved, 50).makespan_s, 80.0 + 160.0);
+    let cut = world(&(LINK.to_owned() + &change(80, 0.0) + &change(1_000, 1.0)));
+    assert_near(run(&cut, 50).makespan_s, 1_080.0);
+    let unknown = Scenario::parse(&(LINK.to_owned() + &change(80, 0.5) + "\nlink = 'a -> b'"));
+    let error = unknown.unwrap().world(None).unwrap_err();
+    assert_eq!(error, ScenarioError::NoSuchLink("a -> b".to_owned()));
+}
+
+#[test]
+fn an_optimiser_knows_what_the_view_has() {
+    let topology = r#"{"nodes": [{"id": "a"}, {"id": "b"}, {"id": "c"}, {"id": "d"}], "links": [
+        {"source": "a", "target": "b"}, {"source": "b", "target": "c"}, {"source": "c", "target": "d"}]}"#;
+    let known = |view: &str| {
+        let text = format!(
+            "[view]\n{view}\n[network]\ncapacity_bits_per_s = 8\n[[requests]]\npipes = 9\nfiles = 1\nfile_bytes = 1"
+        );
+        let world = Scenario::parse(&text).unwrap().world(Some(topology)).unwrap();
+        let longest = (0..9).max_by_key(|pipe| world.paths.resources_of(*pipe).len()).unwrap();
+        assert_eq!(world.paths.resources_of(longest).len(), 3);
+        world.known.map(|known| (known.paths.resources_of(longest).len(), known.capacities[0], known.is_complete))
+    };
+    assert_eq!(known("capacity_factor = 2"), Some((3, 2.0, true)));
+    assert_eq!(known("paths = 'ends'"), Some((2, 1.0, false)));
+    assert_eq!(known("paths = 'none'"), None);
+}

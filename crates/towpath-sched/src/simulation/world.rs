@@ -4,7 +4,10 @@ use rand::RngExt as _;
 use rand_distr::{Distribution as _, LogNormal};
 use rand_pcg::Pcg64Mcg;
 
-use crate::network::{Paths, Resources};
+use crate::{
+    network::{Paths, ResourceIndex, Resources},
+    period::{NetworkView, PipeTerms},
+};
 
 /// The simulated world. All fields are independent of the optimiser.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +20,10 @@ pub struct World {
     pub pipes: Vec<PipePlan>,
     /// The requests, each for one pipe.
     pub requests: Vec<Request>,
+    /// What the optimiser knows about the network; `None` for nothing.
+    pub known: Option<KnownNetwork>,
+    /// Changes of capacities, by time.
+    pub changes: Vec<CapacityChange>,
     /// The loss of capacity by many connections.
     pub deterioration: Deterioration,
     /// Time between two decisions in seconds.
@@ -31,6 +38,24 @@ pub struct World {
     pub limit_s: f64,
 }
 
+/// The network as the optimiser knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownNetwork {
+    /// The assumed capacities of all resources in bytes per second.
+    pub capacities: Vec<f64>,
+    /// The known resources of each pipe.
+    pub paths: Paths,
+    /// Whether these are all of them.
+    pub is_complete: bool,
+}
+
+impl KnownNetwork {
+    /// Returns it as an optimiser receives it.
+    pub(super) fn view(&self) -> NetworkView<'_> {
+        NetworkView { capacities: &self.capacities, paths: &self.paths, is_complete: self.is_complete }
+    }
+}
+
 /// A pipe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PipePlan {
@@ -38,8 +63,21 @@ pub struct PipePlan {
     pub name: String,
     /// Maximum rate of a connection in bytes per second.
     pub connection_bytes_per_s: f64,
+    /// What is configured for it.
+    pub terms: PipeTerms,
     /// Weight of its connections where they share a resource with others: the inverse of the round-trip time.
     pub rtt_weight: f64,
+}
+
+/// A change of the capacity of a resource. The optimiser is not told.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CapacityChange {
+    /// Its time in seconds.
+    pub at_s: f64,
+    /// The resource.
+    pub resource: ResourceIndex,
+    /// From then on the capacity is this multiple of that of [`World::resources`]; 0 for a link that is cut.
+    pub factor: f64,
 }
 
 /// A number of files that arrive together.
@@ -53,6 +91,13 @@ pub struct Request {
     pub files: u64,
     /// The size of each file.
     pub size: FileSize,
+}
+
+impl Request {
+    /// Returns the bytes of its files; the mean if their sizes are random.
+    pub(super) fn bytes(&self) -> f64 {
+        self.files as f64 * self.size.mean()
+    }
 }
 
 /// Sizes of files.
@@ -99,11 +144,19 @@ pub struct Deterioration {
     pub connections: f64,
 }
 
+impl Deterioration {
+    /// Returns the maximum rate of a resource with connections that have one rate each, all in bytes per second, if each
+    /// number of connections lowers it: the solution x of x = C · (N0 / N)^d with N = x / connection. It is above the
+    /// capacity if N < N0.
+    fn alone(&self, capacity: f64, connection: f64) -> f64 {
+        (capacity * (self.connections * connection).powf(self.exponent)).powf(1.0 / (1.0 + self.exponent))
+    }
+}
+
 impl World {
-    /// Returns the capacities for the numbers of `sending` connections of pipes.
-    pub(super) fn capacities(&self, sending: impl Fn(u32) -> u32) -> Vec<f64> {
+    /// Returns what is left of `capacities` with the numbers of `sending` connections of pipes.
+    pub(super) fn capacities(&self, capacities: &[f64], sending: impl Fn(u32) -> u32) -> Vec<f64> {
         let Deterioration { exponent, connections } = self.deterioration;
-        let capacities = self.resources.capacities();
         if exponent == 0.0 {
             return capacities.to_vec();
         }
@@ -119,19 +172,63 @@ impl World {
         (self.failures > 0.0 && random.random_bool(self.failures)).then(|| random.random_range(0.0..1.0))
     }
 
+    /// Returns the resource whose bytes need the longest time, the first if there are several.
+    pub(super) fn busiest_resource(&self) -> ResourceIndex {
+        let mut bytes = vec![0.0; self.resources.capacities().len()];
+        for request in &self.requests {
+            let resources = self.paths.resources_of(request.pipe as usize);
+            resources.iter().for_each(|resource| bytes[*resource as usize] += request.bytes());
+        }
+        let durations_s = bytes.iter().zip(self.resources.capacities()).map(|(bytes, capacity)| bytes / capacity);
+        let longer = |one: (usize, f64), other: (usize, f64)| if other.1 > one.1 { other } else { one };
+        durations_s.enumerate().reduce(longer).map_or(0, |(resource, _)| resource as ResourceIndex)
+    }
+
+    /// Returns the capacities that schedules can use: the bytes of each resource / the time of [`Self::bound_s`] for it if all
+    /// requests arrived together.
+    pub(super) fn attainable_capacities(&self) -> Vec<f64> {
+        let mut together = vec![(0.0, 0.0); self.resources.capacities().len()];
+        for request in &self.requests {
+            let (bytes, connection) = (request.bytes(), self.pipes[request.pipe as usize].connection_bytes_per_s);
+            for resource in self.paths.resources_of(request.pipe as usize) {
+                let capacity = self.resources.capacities()[*resource as usize];
+                let (sum, alone_s) = &mut together[*resource as usize];
+                *sum += bytes;
+                *alone_s += bytes / self.deterioration.alone(capacity, connection);
+            }
+        }
+        let attainable = |(capacity, (bytes, alone_s)): (&f64, (f64, f64))| match alone_s > 0.0 {
+            true => capacity.min(bytes / alone_s),
+            false => *capacity,
+        };
+        self.resources.capacities().iter().zip(together).map(attainable).collect()
+    }
+
     /// Returns the time in seconds before which no schedule completes all requests: for each resource, and each time,
-    /// what arrives from then on takes at least its bytes / the capacity. Connections have limits of their own, which are
-    /// ignored. Of files with random sizes the mean is used.
+    /// what arrives from then on takes at least the sum of bytes / rate, where the rate is
+    ///
+    /// - the capacity, or
+    /// - the maximum rate of the pipe with this resource to itself ([`Deterioration::alone`]). By Hölder's inequality, pipes
+    ///   that share a resource are not faster than one after the other.
+    ///
+    /// Of files with random sizes the mean is used. Changes of capacities are ignored.
     pub fn bound_s(&self) -> f64 {
         let mut arrivals: Vec<_> = self.requests.iter().collect();
         arrivals.sort_by(|one, other| other.arrives_s.total_cmp(&one.arrives_s));
-        let mut bytes = vec![0.0; self.resources.capacities().len()];
+        let mut durations_s = vec![[0.0; 2]; self.resources.capacities().len()];
         let mut bound_s: f64 = 0.0;
         for request in arrivals {
+            let bytes = request.bytes();
+            let connection = self.pipes[request.pipe as usize].connection_bytes_per_s;
             for resource in self.paths.resources_of(request.pipe as usize) {
-                let bytes = &mut bytes[*resource as usize];
-                *bytes += request.files as f64 * request.size.mean();
-                bound_s = bound_s.max(request.arrives_s + *bytes / self.resources.capacities()[*resource as usize]);
+                let capacity = self.resources.capacities()[*resource as usize];
+                let durations_s = &mut durations_s[*resource as usize];
+                for (duration_s, rate) in
+                    durations_s.iter_mut().zip([capacity, self.deterioration.alone(capacity, connection)])
+                {
+                    *duration_s += bytes / rate;
+                    bound_s = bound_s.max(request.arrives_s + *duration_s);
+                }
             }
         }
         bound_s

@@ -1,0 +1,184 @@
+//! What is known about a pipe: the rate of its connections, and how many of them are not contended.
+
+use crate::period::{Decision, PipeMeasurement, Reason};
+
+/// Periods of a new pipe in which it does not use all of its share.
+const LEARNING_PERIODS: u32 = 4;
+
+/// Maximum number of periods without contention whose mean is the rate of a connection.
+const MAX_SAMPLES: u32 = 8;
+
+/// Efficiency, as its logarithm, from which a period counts as one without contention.
+const FREE: f64 = -0.07;
+
+/// Weight of the newest period in the recent rate of a connection. It is the maximum rate if it exceeds it so far that
+/// the error of the measurement (a few percent) cannot be the reason: then the pipe had begun under contention.
+const NEWEST: f64 = 0.2;
+const EXCESS: f64 = 1.06;
+
+/// Weight of the resource with the lowest efficiency beside that of the pipe. Its pipes together have a smaller error of
+/// measurement, and also count if the rate of this pipe's connections is not known well.
+const RESOURCE_WEIGHT: f64 = 0.5;
+
+/// Cumulative sum test for contention (E. S. Page: "Continuous inspection schemes", Biometrika 41, 1954): the loss that is
+/// permitted in each period, and the excess over it at which the pipe is contended, as logarithms of the efficiency.
+const PERMITTED_LOSS: f64 = 0.1;
+const ALARM: f64 = 0.06;
+
+/// Lowest efficiency that is believed in one period, as a logarithm: a tenth.
+const LOWEST: f64 = -2.3;
+
+/// Power of the efficiency by which a contended pipe loses connections. 1 / (1 + d) leads to the knee in one step if
+/// goodput falls as N to the power of −d.
+const DECREASE: f64 = 0.5;
+
+/// Connections that a pipe without contention may add in a period.
+const INCREASE: f64 = 1.5;
+
+/// From this multiple of the last knee on, the limit grows by a factor: the knee has moved.
+const MOVED: f64 = 1.5;
+const MOVED_INCREASE: f64 = 1.3;
+
+/// Part of its limit that a pipe must use before it may grow.
+const USED: f64 = 0.93;
+
+/// Maximum factor between two numbers of connections of a pipe whose path is not known completely.
+const UNKNOWN_FACTOR: f64 = 2.0;
+
+/// A pipe.
+#[derive(Debug, Clone)]
+pub(super) struct PipeState {
+    /// Logarithm of the correction within its bottleneck, against unequal rates of connections.
+    pub(super) trim: f64,
+    /// Bytes per second of a connection without contention; 0 if unknown.
+    connection_rate: f64,
+    /// Number of periods whose mean it is.
+    samples: u32,
+    /// Moving average of the rate of a connection.
+    recent_rate: f64,
+    /// Decisions since the first measurement.
+    periods: u32,
+    /// Cumulative sum of the loss beyond the permitted one.
+    loss: f64,
+    /// Bytes per second that it may have; infinite if it was never contended.
+    limit: f64,
+    /// The limit when it was contended last.
+    knee: f64,
+    connections: u32,
+}
+
+impl Default for PipeState {
+    fn default() -> Self {
+        Self {
+            trim: 0.0,
+            connection_rate: 0.0,
+            samples: 0,
+            recent_rate: 0.0,
+            periods: 0,
+            loss: 0.0,
+            limit: f64::INFINITY,
+            knee: f64::INFINITY,
+            connections: 0,
+        }
+    }
+}
+
+impl PipeState {
+    /// Returns the bytes per second of a connection without contention; 0 if unknown.
+    pub(super) fn connection_rate(&self) -> f64 {
+        self.connection_rate
+    }
+
+    /// Returns the rate that the pipe may have in bytes per second.
+    pub(super) fn limit(&self) -> f64 {
+        self.limit
+    }
+
+    /// Returns the last decided number of connections.
+    pub(super) fn connections(&self) -> u32 {
+        self.connections
+    }
+
+    /// Returns whether nothing was received yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.samples == 0
+    }
+
+    /// Returns whether the rate of its connections is being learned.
+    pub(super) fn is_learning(&self) -> bool {
+        self.periods < LEARNING_PERIODS
+    }
+
+    /// Learns the rate of a connection from the first bytes.
+    pub(super) fn measure_first(&mut self, measured: &PipeMeasurement) {
+        if self.is_new()
+            && let Some(rate) = rate_of_connection(measured)
+        {
+            (self.connection_rate, self.recent_rate, self.samples) = (rate, rate, 1);
+        }
+    }
+
+    /// Learns from a period. `lowest_efficiency` is that of the resources of the path, `None` if they are not known;
+    /// `is_full` says whether one of them has no free capacity.
+    pub(super) fn learn(
+        &mut self,
+        measured: &PipeMeasurement,
+        length_s: f64,
+        lowest_efficiency: Option<f64>,
+        is_full: bool,
+    ) {
+        let Some(rate) = rate_of_connection(measured) else { return };
+        let newest = NEWEST.max(1.0 / f64::from(self.periods.max(1)));
+        self.recent_rate += newest * (rate - self.recent_rate);
+        let own = (rate / self.connection_rate).ln();
+        let of_resource = lowest_efficiency.map_or(own, |efficiency| efficiency.ln().min(0.0));
+        let efficiency = ((1.0 - RESOURCE_WEIGHT) * own + RESOURCE_WEIGHT * of_resource).max(LOWEST);
+        if self.samples < MAX_SAMPLES && efficiency > FREE && !is_full {
+            self.samples += 1;
+            self.connection_rate += (rate - self.connection_rate) / f64::from(self.samples);
+        } else if self.recent_rate > EXCESS * self.connection_rate {
+            self.connection_rate = self.recent_rate;
+        }
+        let offered = measured.connection_s / length_s * self.connection_rate;
+        self.loss = (self.loss - efficiency - PERMITTED_LOSS).max(0.0);
+        if self.loss > ALARM && !is_full {
+            self.limit = (offered * (DECREASE * efficiency).exp()).min(self.limit);
+            (self.knee, self.loss) = (self.limit, 0.0);
+        } else if offered > USED * self.limit {
+            let factor = if self.limit > MOVED * self.knee { MOVED_INCREASE } else { 1.0 };
+            self.limit = factor * self.limit + INCREASE * self.connection_rate;
+        }
+    }
+
+    /// Returns the connections for a rate in bytes per second, at least 1.
+    pub(super) fn wanted(&self, rate: f64, is_path_complete: bool) -> f64 {
+        let wanted = (rate / self.connection_rate).max(1.0);
+        match is_path_complete {
+            true => wanted,
+            false => wanted.min(UNKNOWN_FACTOR * f64::from(self.connections.max(1))),
+        }
+    }
+
+    /// Returns the reason if the network sets no limit.
+    pub(super) fn reason(&self) -> Reason {
+        match self.limit.is_finite() {
+            true => Reason::LimitedByContention { limit: self.limit },
+            false => Reason::NotContended,
+        }
+    }
+
+    /// Decides the number of connections.
+    pub(super) fn set(&mut self, connections: u32, reason: Reason) -> Decision {
+        if !self.is_new() {
+            self.periods = self.periods.saturating_add(1);
+        }
+        self.connections = connections;
+        Decision { connections, reason }
+    }
+}
+
+/// Returns the mean rate of a connection in bytes per second; `None` if nothing was received.
+fn rate_of_connection(measured: &PipeMeasurement) -> Option<f64> {
+    (measured.connection_s > 0.0 && measured.received_bytes > 0.0)
+        .then(|| measured.received_bytes / measured.connection_s)
+}
