@@ -8,7 +8,7 @@ PACKAGES = $(CARGO_TARGET_DIR)/packages
 
 SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-cache demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
 
-.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache build lint fmt unit wheel python package interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-sched build lint fmt unit wheel python package interop peers tools
 
 demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache, order replicas
 	interop/demo $(TOWPATH)
@@ -79,6 +79,10 @@ bench-fuzz: build ## measure the server's memory under fuzzed requests; results 
 bench-cache: build ## benchmark the site cache and its peers over emulated paths and loopback, as root; results in bench/results/cache
 	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH) --suite cache $(BENCH)
+
+bench-sched: build ## compare the optimisers of the scheduler in its simulator; results in bench/results/sched
+	@test -z "$$(git status --porcelain)" || echo "the checkout is not clean: the results will not name a commit" >&2
+	bench/run $(TOWPATH) --suite sched $(BENCH)
 
 bench-alto: build ## benchmark the ALTO server with a million routes; results in bench/results/alto
 	bench/run $(TOWPATH) --suite alto $(BENCH)

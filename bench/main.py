@@ -27,6 +27,8 @@ import latency
 import listing
 import report
 import requests_job
+import sched_jobs
+import sched_report
 import small_files
 import starvation_jobs
 import starvation_report
@@ -83,6 +85,7 @@ SUITES = {
     "starvation": Suite(starvation_jobs.JOBS, starvation_report.document, starvation_report.table, RESULTS / "starvation"),
     "versions": Suite(versions_jobs.JOBS, versions_report.document, versions_report.table, RESULTS / "versions"),
     "cache": Suite(cache_jobs.JOBS, cache_report.document, cache_report.table, RESULTS / "cache"),
+    "sched": Suite(sched_jobs.JOBS, sched_report.document, sched_report.table, RESULTS / "sched"),
     "fuzz": Suite(fuzz_jobs.JOBS, fuzz_report.document, fuzz_report.table, RESULTS / "fuzz"),
 }
 
@@ -114,7 +117,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
     parser.add_argument("--towpath", required=True, help="the towpath binary; the test kit's examples are in `examples` beside it")
     parser.add_argument("--peers", required=True, type=pathlib.Path, help="directory of the peers that bench/peers built")
-    parser.add_argument("--suite", choices=SUITES, default="loopback", help="transfers over loopback, transfers over emulated paths (needs root), the ALTO server, a server under attack, caches (needs root), comparison with an earlier version, or fuzzed requests [loopback]")
+    parser.add_argument("--suite", choices=SUITES, default="loopback", help="transfers over loopback, transfers over emulated paths (needs root), the ALTO server, a server under attack, caches (needs root), the scheduler's simulator, comparison with an earlier version, or fuzzed requests [loopback]")
     parser.add_argument("--jobs", help="names or prefixes of names, separated by commas: large-down,listing")
     parser.add_argument("--before", help="binary of an earlier version, for --suite versions")
     parser.add_argument("--before-commit", default="an unnamed build", help="commit from which that binary was built")

@@ -144,11 +144,18 @@ impl Knee {
     }
 
     fn learn(&mut self, period: &Period<'_>, network: &NetworkView<'_>, loads: &[Load]) {
+        let remaining_bytes: f64 = period.pipes.iter().map(|measured| measured.remaining_bytes).sum();
+        let mean_bytes = remaining_bytes / period.pipes.iter().filter(|measured| is_live(measured)).count() as f64;
         for (pipe, (state, measured)) in self.pipes.iter_mut().zip(period.pipes).enumerate() {
             let path = network.paths.resources_of(pipe).iter().map(|resource| *resource as usize);
             let is_full = |resource: usize| loads[resource].rate >= NEARLY_FULL * network.capacities[resource];
-            let lowest = path.clone().map(|resource| loads[resource].efficiency()).reduce(f64::min);
-            state.learn(measured, period.length_s, lowest, path.clone().any(is_full));
+            state.learn(&pipe::Observation {
+                measured: *measured,
+                length_s: period.length_s,
+                lowest_efficiency: path.clone().map(|resource| loads[resource].efficiency()).reduce(f64::min),
+                is_full: path.clone().any(is_full),
+                backlog: measured.remaining_bytes / mean_bytes,
+            });
         }
         for ((fill, load), capacity) in self.fills.iter_mut().zip(loads).zip(network.capacities) {
             if load.offered > OFFERED * *fill * capacity {

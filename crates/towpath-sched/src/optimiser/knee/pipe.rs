@@ -3,7 +3,7 @@
 use crate::period::{Decision, PipeMeasurement, Reason};
 
 /// Periods of a new pipe in which it does not use all of its share.
-const LEARNING_PERIODS: u32 = 4;
+const LEARNING_PERIODS: u32 = 2;
 
 /// Maximum number of periods without contention whose mean is the rate of a connection.
 const MAX_SAMPLES: u32 = 8;
@@ -32,8 +32,11 @@ const LOWEST: f64 = -2.3;
 /// goodput falls as N to the power of −d.
 const DECREASE: f64 = 0.5;
 
-/// Connections that a pipe without contention may add in a period.
+/// Connections that a pipe without contention may add in a period, for a mean backlog. One with a longer backlog may add
+/// more, so that it is not the last one for long.
 const INCREASE: f64 = 1.5;
+const LEAST_BACKLOG: f64 = 0.5;
+const MOST_BACKLOG: f64 = 3.0;
 
 /// From this multiple of the last knee on, the limit grows by a factor: the knee has moved.
 const MOVED: f64 = 1.5;
@@ -44,6 +47,20 @@ const USED: f64 = 0.93;
 
 /// Maximum factor between two numbers of connections of a pipe whose path is not known completely.
 const UNKNOWN_FACTOR: f64 = 2.0;
+
+/// A period of a pipe.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Observation {
+    pub(super) measured: PipeMeasurement,
+    /// Its length in seconds.
+    pub(super) length_s: f64,
+    /// Of the resources of the path; `None` if none is known.
+    pub(super) lowest_efficiency: Option<f64>,
+    /// Whether one of the resources of the path has no free capacity.
+    pub(super) is_full: bool,
+    /// Remaining bytes / their mean over all pipes that have some.
+    pub(super) backlog: f64,
+}
 
 /// A pipe.
 #[derive(Debug, Clone)]
@@ -118,16 +135,10 @@ impl PipeState {
         }
     }
 
-    /// Learns from a period. `lowest_efficiency` is that of the resources of the path, `None` if they are not known;
-    /// `is_full` says whether one of them has no free capacity.
-    pub(super) fn learn(
-        &mut self,
-        measured: &PipeMeasurement,
-        length_s: f64,
-        lowest_efficiency: Option<f64>,
-        is_full: bool,
-    ) {
-        let Some(rate) = rate_of_connection(measured) else { return };
+    /// Learns from a period.
+    pub(super) fn learn(&mut self, observation: &Observation) {
+        let &Observation { measured, length_s, lowest_efficiency, is_full, backlog } = observation;
+        let Some(rate) = rate_of_connection(&measured) else { return };
         let newest = NEWEST.max(1.0 / f64::from(self.periods.max(1)));
         self.recent_rate += newest * (rate - self.recent_rate);
         let own = (rate / self.connection_rate).ln();
@@ -146,7 +157,8 @@ impl PipeState {
             (self.knee, self.loss) = (self.limit, 0.0);
         } else if offered > USED * self.limit {
             let factor = if self.limit > MOVED * self.knee { MOVED_INCREASE } else { 1.0 };
-            self.limit = factor * self.limit + INCREASE * self.connection_rate;
+            let increase = INCREASE * backlog.clamp(LEAST_BACKLOG, MOST_BACKLOG);
+            self.limit = factor * self.limit + increase * self.connection_rate;
         }
     }
 

@@ -1,0 +1,202 @@
+"""The optimisers of the scheduler in its simulator. All figures are simulated; the machine has no influence on them, except
+on `step`, the time of a decision."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import statistics
+import subprocess
+from collections.abc import Callable
+
+import sched_worlds
+from harness import say
+from sched_worlds import DEVELOPMENT, FEW_REGIMES, HELD_OUT, Regime, scenario
+from settings import Job, Settings
+
+BASELINES = ("fts", "fts-from2")
+OPTIMISERS = ("knee", "knee-equal", *BASELINES)
+VIEWS = {
+    "full": "",
+    "capacities 30 % too low": "[view]\ncapacity_factor = 0.7\n",
+    "capacities 43 % too high": "[view]\ncapacity_factor = 1.43\n",
+    "first and last link only": '[view]\npaths = "ends"\n',
+    "none": '[view]\npaths = "none"\n',
+}
+SETTLED_PERIODS = 20
+"""Periods after which shares are measured."""
+CLOSE = 0.15
+"""Relative error of the rates that counts as converged."""
+CONVERGENCE_PERIODS = 75
+FAILURES = 0.05
+
+
+class Runs:
+    """Runs scenarios in a directory with the network."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.binary = settings.machine.towpath_binary
+        self.directory = settings.machine.work / "sched"
+        self.directory.mkdir(exist_ok=True)
+        self.seeds = [*DEVELOPMENT[:2], *HELD_OUT[:1]] if settings.quick else [*DEVELOPMENT, *HELD_OUT]
+        sched_worlds.write_network(self.directory)
+
+    def run(self, text: str, seed: int, optimisers: tuple[str, ...], periods: pathlib.Path | None = None) -> dict:
+        path = self.directory / "scenario.toml"
+        path.write_text(text)
+        words = [self.binary, "sched", "simulate", path, "--json", "--seed", str(seed), "--optimiser", ",".join(optimisers)]
+        done = subprocess.run([*words, *(["--periods", periods] if periods else [])], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"towpath sched simulate: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def periods(self, text: str, seed: int, optimiser: str) -> list[dict]:
+        """Returns the periods of a run."""
+        path = self.directory / "periods"
+        self.run(text, seed, (optimiser,), path)
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def completions(requests: str, limit: float) -> Callable[[Settings], dict]:
+    """Returns a job: time of the last completion / bound, and mean time / that of a fair schedule."""
+
+    def job(settings: Settings) -> dict:
+        runs, cells = Runs(settings), []
+        for regime in sched_worlds.all_regimes()[:: 6 if settings.quick else 1]:
+            results: dict[str, list] = {name: [] for name in OPTIMISERS}
+            for seed in runs.seeds:
+                document = runs.run(scenario(regime, seed, requests, limit=limit), seed, OPTIMISERS)
+                for result in document["results"]:
+                    summary = result["summary"]
+                    mean_s = summary["mean_completion_s"]
+                    is_complete = summary["completed"] == summary["requests"]
+                    results[result["optimiser"]].append({
+                        "seed": seed,
+                        "to_bound": summary["makespan_to_bound"] if is_complete else None,
+                        "mean_to_fair": mean_s / document["fair_mean_completion_s"] if is_complete else None,
+                        "bytes_per_s": summary["received_bytes_per_s"],
+                        "connections": summary["mean_connections"],
+                    })  # fmt: skip
+            cells.append({"regime": regime.text(), "results": results})
+            say(f"   {regime.text()}: {middle(results, 'knee')} knee, {middle(results, 'fts')} fts")
+        return {"shape": "completions", "simulated": True, "limit": limit, "cells": cells}
+
+    return job
+
+
+def middle(results: dict[str, list], name: str) -> str:
+    return f"{statistics.median(sample['to_bound'] or float('inf') for sample in results[name]):.3f}"
+
+
+def views(settings: Settings) -> dict:
+    """The workload of `makespan` with less or wrong knowledge of the network."""
+    runs, cells = Runs(settings), []
+    for regime in FEW_REGIMES[:: 3 if settings.quick else 1]:
+        results: dict[str, list] = {}
+        for view, lines in VIEWS.items():
+            names = ("knee", *BASELINES) if view == "full" else ("knee",)
+            for seed in runs.seeds:
+                document = runs.run(scenario(regime, seed, lines + sched_worlds.TOGETHER), seed, names)
+                for result in document["results"]:
+                    name = view if result["optimiser"] == "knee" else result["optimiser"]
+                    summary = result["summary"]
+                    to_bound = summary["makespan_to_bound"] if summary["completed"] == summary["requests"] else None
+                    results.setdefault(name, []).append({"seed": seed, "to_bound": to_bound})
+        cells.append({"regime": regime.text(), "results": results})
+        say(f"   {regime.text()}: {middle(results, 'none')} without a network")
+    return {"shape": "views", "simulated": True, "limit": sched_worlds.LIMIT, "cells": cells}
+
+
+def convergence(settings: Settings) -> dict:
+    """Ten pipes with long queues: periods until the rates are close to the fair ones, and the error afterwards."""
+    runs, cells = Runs(settings), []
+    requests = f"[[requests]]\npipes = 10\nfiles = 60_000\nfile_bytes = {sched_worlds.FILE_BYTES}\n"
+    for regime in FEW_REGIMES[:: 3 if settings.quick else 1]:
+        results: dict[str, list] = {}
+        for name in ("knee-equal", *BASELINES):
+            for seed in runs.seeds:
+                records = runs.periods(scenario(regime, seed, requests), seed, name)[1 : CONVERGENCE_PERIODS + 1]
+                errors = [error_of(record, regime.period_s) for record in records]
+                first = next((number for number, error in enumerate(errors, 1) if error <= CLOSE), None)
+                results.setdefault(name, []).append({"seed": seed, "periods": first, "tail_error": statistics.mean(errors[-25:])})
+        cells.append({"regime": regime.text(), "results": results})
+        say(f"   {regime.text()}: {[sample['periods'] for sample in results['knee-equal']]}")
+    return {"shape": "convergence", "simulated": True, "cells": cells}
+
+
+def error_of(record: dict, period_s: float) -> float:
+    """Returns the sum of the errors of all rates / the sum of the fair rates."""
+    pipes = record["pipes"]
+    total = sum(pipe["fair_bytes_per_s"] for pipe in pipes)
+    return sum(abs(pipe["received_bytes"] / period_s - pipe["fair_bytes_per_s"]) for pipe in pipes) / total
+
+
+def shares(settings: Settings) -> dict:
+    """Classes of pipes with weights over one link; the connections of the heavier ones have a lower share each, as with
+    longer round trips."""
+    runs, cells = Runs(settings), []
+    for weights in ((2, 1), (4, 2, 1)):
+        for regime in (Regime(0, 150, 20e6), Regime(0.5, 150, 20e6), Regime(1, 150, 20e6), Regime(1, 150, 20e6, 10)):
+            results: dict[str, list] = {}
+            for name in ("knee", *BASELINES):
+                for seed in runs.seeds:
+                    results.setdefault(name, []).append({"seed": seed, **shares_of(runs, weights, regime, seed, name)})
+            cells.append({"regime": regime.text(), "weights": weights, "results": results})
+            say(f"   {weights} {regime.text()}: {[round(sample['worst_error'], 3) for sample in results['knee']]}")
+    return {"shape": "shares", "simulated": True, "cells": cells}
+
+
+def shares_of(runs: Runs, weights: tuple[int, ...], regime: Regime, seed: int, name: str) -> dict:
+    """Measures the shares of the classes after the start and before the first request is complete."""
+    per_class = 6 // len(weights)
+    requests = [
+        f"[[requests]]\npipes = {per_class}\nfiles = 40_000\nfile_bytes = {sched_worlds.FILE_BYTES}\nweight = {weight}\nrtt_weight = {1 + 2 * index / (len(weights) - 1)}\n"
+        for index, weight in enumerate(weights)
+    ]
+    records = runs.periods(scenario(regime, seed, "\n".join(requests), network=False), seed, name)
+    busy = [record for record in records[SETTLED_PERIODS:] if all(pipe["queued_files"] for pipe in record["pipes"])]
+    received = [sum(pipe["received_bytes"] for record in busy for pipe in record["pipes"][index * per_class : (index + 1) * per_class]) for index in range(len(weights))]
+    total, capacity = sum(received), len(busy) * regime.period_s * sched_worlds.LINK_BITS_PER_S / 8
+    errors = [part / total / (weight / sum(weights)) - 1 for part, weight in zip(received, weights, strict=True)]
+    return {
+        "worst_error": max(map(abs, errors)),
+        "ratio": received[0] / received[-1],
+        "used": total / capacity,
+        "connections": statistics.mean(sum(pipe["connections"] for pipe in record["pipes"]) for record in busy),
+    }
+
+
+def changes(settings: Settings) -> dict:
+    """Eight pipes over one link whose capacity changes: periods until 95 % of what is available is used again."""
+    runs, cells = Runs(settings), []
+    at_s, back_s = 3_000, 4_200
+    events = {
+        "halved": (f"[[changes]]\nat_s = {at_s}\nfactor = 0.5\n", at_s, 0.5),
+        "back after half": (f"[[changes]]\nat_s = {at_s}\nfactor = 0.5\n[[changes]]\nat_s = {back_s}\nfactor = 1\n", back_s, 1),
+        "back after a cut": (f"[[changes]]\nat_s = {at_s}\nfactor = 0\n[[changes]]\nat_s = {back_s}\nfactor = 1\n", back_s, 1),
+    }
+    requests = f"[[requests]]\npipes = 8\nfiles = 30_000\nfile_bytes = {sched_worlds.FILE_BYTES}\n"
+    for regime in (Regime(0, 100, 20e6), Regime(0.5, 100, 20e6), Regime(1, 100, 20e6)):
+        for event, (lines, since_s, factor) in events.items():
+            results: dict[str, list] = {}
+            for name in ("knee", *BASELINES):
+                for seed in runs.seeds:
+                    records = runs.periods(scenario(regime, seed, requests + lines, network=False), seed, name)
+                    available = factor * sched_worlds.LINK_BITS_PER_S / 8 * regime.period_s
+                    used = [sum(pipe["received_bytes"] for pipe in record["pipes"]) / available for record in records if record["end_s"] > since_s][:60]
+                    steps = next((number for number, part in enumerate(used, 1) if part >= 0.95), None)
+                    results.setdefault(name, []).append({"seed": seed, "periods": steps, "used_after": statistics.mean(used[10:40])})
+            cells.append({"regime": f"{event}; {regime.text()}", "results": results})
+            say(f"   {event}, {regime.text()}: {[sample['periods'] for sample in results['knee']]}")
+    return {"shape": "changes", "simulated": True, "cells": cells}
+
+
+JOBS = {
+    "makespan": Job(completions(sched_worlds.TOGETHER, sched_worlds.LIMIT), 6),
+    "together": Job(completions(sched_worlds.MANY_TOGETHER, sched_worlds.SHORT_LIMIT), 8),
+    "arriving": Job(completions(sched_worlds.ARRIVING, sched_worlds.SHORT_LIMIT), 10),
+    "convergence": Job(convergence, 3),
+    "shares": Job(shares, 3),
+    "views": Job(views, 2),
+    "changes": Job(changes, 3),
+}

@@ -1,0 +1,102 @@
+"""Scenarios of the scheduler's benchmark: a generated network, regimes, and the workloads of the suite.
+
+The network resembles a national research network: 68 nodes, most of them connected to their nearest neighbours by one
+link of 10 Gbit/s, with 12 further links. It is the same in each run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import random
+from collections.abc import Iterator
+
+NODES, MORE_LINKS = 68, 12
+LINK_BITS_PER_S = 10e9
+NETWORK_SEED = 5
+DEVELOPMENT, HELD_OUT = range(8), range(8, 16)
+"""Seeds that were used while the optimiser was written, and seeds that were only run for the report."""
+NOISE = 0.05
+SPREAD = 0.3
+LIMIT, SHORT_LIMIT = 15, 5
+"""Multiples of the bound at which runs end; the shorter one for workloads with many requests."""
+FILE_BYTES = 100e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Regime:
+    """How a network behaves: exponent and number of connections of the loss of capacity, maximum rate of a connection in
+    bytes per second, and the period of decisions."""
+
+    exponent: float
+    lossless: int
+    connection_bytes_per_s: float
+    period_s: int = 60
+
+    def text(self) -> str:
+        loss = f"d = {self.exponent:g}" + (f", N0 = {self.lossless}" if self.exponent else "")
+        return f"{loss}, {self.connection_bytes_per_s / 1e6:g} MB/s, {self.period_s} s"
+
+
+def all_regimes() -> list[Regime]:
+    """Returns the regimes of the suite. Without loss, its number of connections does not matter."""
+    losses = [(0.0, 100), *itertools.product((0.5, 1.0), (100, 200))]
+    return [Regime(*loss, rate, period) for loss in losses for rate in (5e6, 20e6, 100e6) for period in (10, 60)]
+
+
+FEW_REGIMES = [Regime(0, 100, 20e6), Regime(0.5, 100, 20e6), Regime(1, 100, 20e6), Regime(1, 200, 20e6), Regime(1, 300, 5e6), Regime(1, 100, 5e6), Regime(1, 50, 100e6)]
+"""The regimes of the first prototype, and one in which links need more connections than they carry without loss."""
+
+TOGETHER = f"[[requests]]\npipes = 30\nfiles = 20_000\nfile_bytes = {FILE_BYTES}\n"
+MANY_TOGETHER = f"[[requests]]\npipes = 100\nfiles = 5_000\nfile_bytes = {FILE_BYTES}\n"
+ARRIVING = f"[[requests]]\npipes = 50\nfiles = 40_000\nfiles_spread = 20_000\nevery_s = 200\nfile_bytes = {FILE_BYTES}\n"
+
+
+def scenario(regime: Regime, seed: int, rest: str, *, network: bool = True, limit: float = LIMIT) -> str:
+    """Returns a scenario: pipes over the network, or over one link."""
+    topology = 'topology = "network.json"\n' if network else ""
+    return f"""seed = {seed}
+noise = {NOISE}
+period_s = {regime.period_s}
+limit_to_bound = {limit}
+
+[network]
+{topology}capacity_bits_per_s = {LINK_BITS_PER_S}
+deterioration = {regime.exponent}
+lossless_connections = {regime.lossless}
+
+[connections]
+bytes_per_s = {regime.connection_bytes_per_s}
+spread = {SPREAD}
+
+{rest}"""
+
+
+def links() -> Iterator[tuple[int, int]]:
+    """Yields the links: a minimum spanning tree of random places, and short further links."""
+    chance = random.Random(NETWORK_SEED)
+    places = [(chance.random(), chance.random()) for _ in range(NODES)]
+
+    def length(ends: tuple[int, int]) -> float:
+        return math.dist(places[ends[0]], places[ends[1]])
+
+    tree, inside = set(), {0}
+    while len(inside) < NODES:
+        nearest = min(((one, other) for one in inside for other in range(NODES) if other not in inside), key=length)
+        inside.add(nearest[1])
+        tree.add((min(nearest), max(nearest)))
+    others = [ends for ends in itertools.combinations(range(NODES), 2) if ends not in tree]
+    others.sort(key=lambda ends: length(ends) + 0.3 * chance.random())
+    yield from sorted(tree) + others[:MORE_LINKS]
+
+
+def write_network(directory: pathlib.Path) -> None:
+    """Writes `network.json` (node-link JSON)."""
+    document = {
+        "nodes": [{"id": f"node{node:02}"} for node in range(NODES)],
+        "links": [{"source": f"node{one:02}", "target": f"node{other:02}", "capacity": LINK_BITS_PER_S} for one, other in links()],
+    }
+    (directory / "network.json").write_text(json.dumps(document))
