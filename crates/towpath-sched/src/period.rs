@@ -15,7 +15,7 @@ pub struct Period<'a> {
     pub length_s: f64,
     /// The pipes, always in the same order.
     pub pipes: &'a [PipeMeasurement],
-    /// What is configured for each of them.
+    /// The configuration of each pipe.
     pub terms: &'a [PipeTerms],
     /// The network as far as it is known; `None` if nothing is known.
     pub network: Option<NetworkView<'a>>,
@@ -32,7 +32,7 @@ pub struct NetworkView<'a> {
     pub is_complete: bool,
 }
 
-/// What is configured for a pipe.
+/// The configuration of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PipeTerms {
     /// Its weight among the pipes that share a resource.

@@ -2,7 +2,7 @@
 //!
 //! A connection has a maximum rate: that of its storages, or of its window. While the connections of a pipe have this
 //! rate, more of them bring more goodput. Where they have less, they compete for something that is full, and more of them
-//! bring nothing; beyond a number that nobody knows, they even lower the goodput of all. The knee is between the two.
+//! bring nothing; in large numbers, they even lower the goodput of all. The knee is between the two.
 //!
 //! - **The pipe** ([`pipe`]): its efficiency is its rate / (connections × maximum rate of a connection). A pipe with a low
 //!   efficiency gets fewer connections, by the square root of it; any other gets a few more. If goodput falls as 1 / N
@@ -32,13 +32,13 @@ use crate::{
 /// Part of its capacity at which a resource is used as planned. More means that it is full.
 const PLANNED: f64 = 0.985;
 
-/// Part of its capacity from which a resource explains the contention of its pipes.
+/// Part of its capacity above which a resource explains the contention of its pipes.
 const NEARLY_FULL: f64 = 0.93;
 
-/// Efficiency of the pipes of a resource from which it is not full, whatever its capacity should be.
+/// Minimum efficiency of the pipes of a resource that is not full, even if it has more than its capacity.
 const NOT_FULL: f64 = 0.95;
 
-/// Efficiency of the pipes of a resource from which a load below the planned one is due to too few connections.
+/// Minimum efficiency of the pipes of a resource for which a low load is due to too few connections.
 const EFFICIENT: f64 = 0.9;
 
 /// Maximum change of a fill in a period, and its range. Above the capacity it may only be while the pipes are efficient.
@@ -209,7 +209,7 @@ impl Knee {
     }
 }
 
-/// Returns the fill of a resource after a period in which it had this part of its capacity.
+/// Returns the next fill of a resource that had this part of its capacity in use.
 fn next_fill(fill: f64, part: f64, efficiency: f64) -> f64 {
     let (lowest, highest) = FILL_RANGE;
     match () {

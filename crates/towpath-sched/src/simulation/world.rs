@@ -63,7 +63,7 @@ pub struct PipePlan {
     pub name: String,
     /// Maximum rate of a connection in bytes per second.
     pub connection_bytes_per_s: f64,
-    /// What is configured for it.
+    /// Its configuration.
     pub terms: PipeTerms,
     /// Weight of its connections where they share a resource with others: the inverse of the round-trip time.
     pub rtt_weight: f64,
@@ -208,7 +208,7 @@ impl World {
     /// what arrives from then on takes at least the sum of bytes / rate, where the rate is
     ///
     /// - the capacity, or
-    /// - the maximum rate of the pipe with this resource to itself ([`Deterioration::alone`]). By Hölder's inequality, pipes
+    /// - the maximum rate of the pipe with this resource to itself (`Deterioration::alone`). By Hölder's inequality, pipes
     ///   that share a resource are not faster than one after the other.
     ///
     /// Of files with random sizes the mean is used. Changes of capacities are ignored.

@@ -1,14 +1,14 @@
-//! What is known about a pipe: the rate of its connections, and how many of them are not contended.
+//! The state of a pipe: the rate of its connections, and the limit above which they are contended.
 
 use crate::period::{Decision, PipeMeasurement, Reason};
 
-/// Periods of a new pipe in which it does not use all of its share.
+/// Number of periods in which a new pipe uses a part of its share.
 const LEARNING_PERIODS: u32 = 2;
 
 /// Maximum number of periods without contention whose mean is the rate of a connection.
 const MAX_SAMPLES: u32 = 8;
 
-/// Efficiency, as its logarithm, from which a period counts as one without contention.
+/// Minimum efficiency, as a logarithm, of a period without contention.
 const FREE: f64 = -0.07;
 
 /// Weight of the newest period in the recent rate of a connection. It is the maximum rate if it exceeds it so far that
@@ -28,7 +28,7 @@ const ALARM: f64 = 0.06;
 /// Lowest efficiency that is believed in one period, as a logarithm: a tenth.
 const LOWEST: f64 = -2.3;
 
-/// Power of the efficiency by which a contended pipe loses connections. 1 / (1 + d) leads to the knee in one step if
+/// Exponent of the efficiency in the factor of a decrease. 1 / (1 + d) leads to the knee in one step if
 /// goodput falls as N to the power of −d.
 const DECREASE: f64 = 0.5;
 
@@ -38,7 +38,7 @@ const INCREASE: f64 = 1.5;
 const LEAST_BACKLOG: f64 = 0.5;
 const MOST_BACKLOG: f64 = 3.0;
 
-/// From this multiple of the last knee on, the limit grows by a factor: the knee has moved.
+/// Above this multiple of the last knee, the limit grows by a factor: the knee has moved.
 const MOVED: f64 = 1.5;
 const MOVED_INCREASE: f64 = 1.3;
 
@@ -54,7 +54,7 @@ pub(super) struct Observation {
     pub(super) measured: PipeMeasurement,
     /// Its length in seconds.
     pub(super) length_s: f64,
-    /// Of the resources of the path; `None` if none is known.
+    /// That of the resources of the path; `None` without a known resource.
     pub(super) lowest_efficiency: Option<f64>,
     /// Whether one of the resources of the path has no free capacity.
     pub(super) is_full: bool,
