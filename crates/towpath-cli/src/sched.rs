@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use towpath_proto::units::{rate_text, size_text};
 use towpath_sched::{
-    optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Sharing},
+    optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings},
     simulation::{PeriodRecord, Scenario, Summary, World, simulate},
 };
 use towpath_store::sys::disk;
@@ -59,6 +59,8 @@ fn optimiser(name: OptimiserName, connections: u32, seed: u64) -> Box<dyn Optimi
         OptimiserName::KneeEqual => {
             Box::new(Knee::new(KneeSettings { sharing: Sharing::Equal, ..KneeSettings::default() }, seed))
         }
+        OptimiserName::TcnZero => Box::new(Tcn::new(TcnSettings::new(Order::Zero), seed)),
+        OptimiserName::TcnFirst => Box::new(Tcn::new(TcnSettings::new(Order::First), seed)),
         OptimiserName::Fts => fts(FtsSettings::default()),
         OptimiserName::FtsFrom2 => fts(FtsSettings { start: 2, mode: 1, ..FtsSettings::default() }),
         OptimiserName::Fts314 => fts(FtsSettings { memory: Memory::Lost, ..FtsSettings::default() }),
@@ -115,7 +117,7 @@ impl<'a> PeriodFile<'a> {
 }
 
 fn line(name: OptimiserName, world: &World, record: &PeriodRecord<'_>) -> Value {
-    let fair = world.fair_rates(|pipe| record.pipes[pipe].connections > 0 || record.pipes[pipe].queued_files > 0);
+    let fair = world.fair_rates(|pipe| record.pipes[pipe].is_live());
     let pipes = record.pipes.iter().zip(record.decisions).enumerate().map(|(pipe, (measured, decision))| {
         json!({
             "connections": measured.connections,

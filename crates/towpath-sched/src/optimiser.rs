@@ -3,11 +3,13 @@
 mod fixed;
 mod fts;
 mod knee;
+mod tcn;
 
 pub use self::{
     fixed::Fixed,
     fts::{Fts, FtsRange, FtsSettings, Memory},
     knee::{Knee, KneeSettings, Sharing},
+    tcn::{Order, Tcn, TcnSettings, penalty},
 };
 use crate::period::{Decision, Period};
 

@@ -21,6 +21,16 @@ pub struct Period<'a> {
     pub network: Option<NetworkView<'a>>,
 }
 
+impl<'a> Period<'a> {
+    /// Returns the network. If it is not known, there are no resources; `unknown` has the paths then.
+    pub(crate) fn network_or<'b>(&'b self, unknown: &'b Paths) -> NetworkView<'b>
+    where
+        'a: 'b,
+    {
+        self.network.unwrap_or(NetworkView { capacities: &[], paths: unknown, is_complete: false })
+    }
+}
+
 /// The known part of the network.
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkView<'a> {
@@ -62,6 +72,13 @@ pub struct PipeMeasurement {
     pub ended: EndedFiles,
     /// Whether the source or the destination exceeds the throughput that its administrator permits.
     pub exceeds_storage_limit: bool,
+}
+
+impl PipeMeasurement {
+    /// Returns whether the pipe has something to transfer.
+    pub fn is_live(&self) -> bool {
+        self.queued_files > 0 || self.connections > 0
+    }
 }
 
 /// Files that ended in a period.
@@ -144,6 +161,11 @@ pub enum Reason {
     },
     /// The connections of the pipe are not contended.
     NotContended,
+    /// The utility of a connection more.
+    Gradient {
+        /// In bytes per second.
+        bytes_per_s: f64,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -168,6 +190,10 @@ impl fmt::Display for Reason {
             }
             Self::LimitedByContention { limit } => {
                 return write!(f, "contended above {}", rate_text(*limit));
+            }
+            Self::Gradient { bytes_per_s } => {
+                let sign = if *bytes_per_s < 0.0 { "-" } else { "" };
+                return write!(f, "one more is worth {sign}{}", rate_text(bytes_per_s.abs()));
             }
             Self::NotContended => "connections are not contended",
         };

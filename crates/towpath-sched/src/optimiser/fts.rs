@@ -129,7 +129,7 @@ struct PipeState {
 impl PipeState {
     fn decide(&mut self, settings: &FtsSettings, period: &Period<'_>, measured: &PipeMeasurement) -> Decision {
         self.remember(period, measured);
-        if measured.connections == 0 && measured.queued_files == 0 {
+        if !measured.is_live() {
             return Decision { connections: self.connections.unwrap_or(settings.start), reason: Reason::Idle };
         }
         let FtsRange { min, max } = settings.range;

@@ -145,7 +145,7 @@ impl Knee {
 
     fn learn(&mut self, period: &Period<'_>, network: &NetworkView<'_>, loads: &[Load]) {
         let remaining_bytes: f64 = period.pipes.iter().map(|measured| measured.remaining_bytes).sum();
-        let mean_bytes = remaining_bytes / period.pipes.iter().filter(|measured| is_live(measured)).count() as f64;
+        let mean_bytes = remaining_bytes / period.pipes.iter().filter(|measured| measured.is_live()).count() as f64;
         for (pipe, (state, measured)) in self.pipes.iter_mut().zip(period.pipes).enumerate() {
             let path = network.paths.resources_of(pipe).iter().map(|resource| *resource as usize);
             let is_full = |resource: usize| loads[resource].rate >= NEARLY_FULL * network.capacities[resource];
@@ -170,7 +170,7 @@ impl Knee {
         let demand = |(pipe, state): (usize, &PipeState)| {
             let resources = network.paths.resources_of(pipe).len().max(1) as f64;
             let weight = match self.settings.sharing {
-                _ if !is_live(&period.pipes[pipe]) => 0.0,
+                _ if !period.pipes[pipe].is_live() => 0.0,
                 Sharing::ByPathLength => period.terms[pipe].weight / resources,
                 Sharing::Equal => period.terms[pipe].weight,
             };
@@ -220,11 +220,6 @@ fn next_fill(fill: f64, part: f64, efficiency: f64) -> f64 {
     }
 }
 
-/// Returns whether a pipe has something to transfer.
-fn is_live(measured: &PipeMeasurement) -> bool {
-    measured.queued_files > 0 || measured.connections > 0
-}
-
 /// Returns the success of a pipe in percent, rounded down, if it is too low for an increase.
 fn low_success(measured: &PipeMeasurement) -> Option<u8> {
     let ended = measured.ended;
@@ -236,7 +231,7 @@ fn low_success(measured: &PipeMeasurement) -> Option<u8> {
 impl Optimiser for Knee {
     fn decide(&mut self, period: &Period<'_>) -> Vec<Decision> {
         let unknown = Paths::unknown(period.pipes.len());
-        let network = period.network.unwrap_or(NetworkView { capacities: &[], paths: &unknown, is_complete: false });
+        let network = period.network_or(&unknown);
         self.pipes.resize_with(period.pipes.len(), PipeState::default);
         self.fills.resize(network.capacities.len(), 1.0);
         let loads = self.loads(period, &network);
@@ -245,7 +240,7 @@ impl Optimiser for Knee {
         let mut bottlenecks = self.trim(period, &shares);
         let mut decide = |(pipe, state): (usize, &mut PipeState)| {
             let measured = &period.pipes[pipe];
-            if !is_live(measured) {
+            if !measured.is_live() {
                 return state.set(1, Reason::Idle);
             }
             if state.is_new() {
