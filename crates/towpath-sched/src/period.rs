@@ -27,7 +27,7 @@ impl<'a> Period<'a> {
     where
         'a: 'b,
     {
-        self.network.unwrap_or(NetworkView { capacities: &[], paths: unknown, is_complete: false })
+        self.network.unwrap_or(NetworkView { capacities: &[], paths: unknown, first_rule: 0, is_complete: false })
     }
 }
 
@@ -38,6 +38,9 @@ pub struct NetworkView<'a> {
     pub capacities: &'a [f64],
     /// The resources of each pipe; none for a pipe without a path vector.
     pub paths: &'a Paths,
+    /// Index of the first resource that is a rule, which must not be exceeded. Those before it are parts of the network,
+    /// whose capacities may be wrong.
+    pub first_rule: usize,
     /// Whether the paths have all resources that pipes share.
     pub is_complete: bool,
 }

@@ -145,9 +145,12 @@ impl Knee {
 
     fn learn(&mut self, period: &Period<'_>, network: &NetworkView<'_>, loads: &[Load]) {
         let remaining_bytes: f64 = period.pipes.iter().map(|measured| measured.remaining_bytes).sum();
-        let mean_bytes = remaining_bytes / period.pipes.iter().filter(|measured| measured.is_live()).count() as f64;
+        let live = period.pipes.iter().filter(|measured| measured.is_live()).count();
+        let mean_bytes = (remaining_bytes / live.max(1) as f64).max(1.0);
         for (pipe, (state, measured)) in self.pipes.iter_mut().zip(period.pipes).enumerate() {
+            // A rule explains no contention.
             let path = network.paths.resources_of(pipe).iter().map(|resource| *resource as usize);
+            let path = path.filter(|resource| *resource < network.first_rule);
             let is_full = |resource: usize| loads[resource].rate >= NEARLY_FULL * network.capacities[resource];
             state.learn(&pipe::Observation {
                 measured: *measured,
@@ -157,9 +160,11 @@ impl Knee {
                 backlog: measured.remaining_bytes / mean_bytes,
             });
         }
-        for ((fill, load), capacity) in self.fills.iter_mut().zip(loads).zip(network.capacities) {
+        for (resource, (fill, load)) in self.fills.iter_mut().zip(loads).enumerate() {
+            let capacity = network.capacities[resource];
             if load.offered > OFFERED * *fill * capacity {
-                *fill = next_fill(*fill, load.rate / capacity, load.efficiency());
+                let may_exceed = resource < network.first_rule;
+                *fill = next_fill(*fill, load.rate / capacity, load.efficiency(), may_exceed);
             } else if load.offered == 0.0 {
                 *fill = 1.0;
             }
@@ -209,11 +214,12 @@ impl Knee {
     }
 }
 
-/// Returns the next fill of a resource that had this part of its capacity in use.
-fn next_fill(fill: f64, part: f64, efficiency: f64) -> f64 {
+/// Returns the next fill of a resource that had this part of its capacity in use. `may_exceed` says whether the capacity may
+/// be too low.
+fn next_fill(fill: f64, part: f64, efficiency: f64, may_exceed: bool) -> f64 {
     let (lowest, highest) = FILL_RANGE;
     match () {
-        () if efficiency > NOT_FULL && part >= PLANNED => (fill * (1.0 + FILL_STEP)).min(HIGHEST_FILL),
+        () if efficiency > NOT_FULL && part >= PLANNED && may_exceed => (fill * (1.0 + FILL_STEP)).min(HIGHEST_FILL),
         () if part >= PLANNED => (fill * (1.0 - FILL_STEP)).max(lowest),
         () if efficiency > EFFICIENT && fill < highest => fill * (PLANNED / part).min(1.0 + FILL_STEP),
         () => fill,
@@ -359,7 +365,7 @@ mod tests {
         let mut of_pipes = Incidences::default();
         of_pipes.push(path.unwrap_or_default());
         let paths = Paths::new(of_pipes, 1);
-        let network = path.map(|_| NetworkView { capacities: &[1e9], paths: &paths, is_complete: true });
+        let network = path.map(|_| NetworkView { capacities: &[1e9], paths: &paths, first_rule: 1, is_complete: true });
         let terms = &[PipeTerms::default()];
         knee.decide(&Period { end_s: 0.0, length_s: 60.0, pipes: &[pipe], terms, network })[0]
     }

@@ -285,7 +285,7 @@ mod tests {
         let mut of_pipes = Incidences::default();
         (0..2).for_each(|_| of_pipes.push(&[0]));
         let paths = Paths::new(of_pipes, 1);
-        let network = NetworkView { capacities: &[100.0], paths: &paths, is_complete: true };
+        let network = NetworkView { capacities: &[100.0], paths: &paths, first_rule: 1, is_complete: true };
         let pipe = |connections, received_bytes| PipeMeasurement {
             connections,
             connection_s: f64::from(connections),

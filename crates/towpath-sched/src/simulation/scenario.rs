@@ -11,7 +11,7 @@ use towpath_alto::topology::{Topology, TopologyError};
 
 use super::world::{CapacityChange, Deterioration, FileSize, KnownNetwork, PipePlan, Request, World};
 use crate::{
-    network::{Incidences, Paths, Resources},
+    network::{Incidences, Paths, ResourceIndex, Resources},
     period::PipeTerms,
 };
 
@@ -47,6 +47,9 @@ pub struct Scenario {
     pub connections: ConnectionSettings,
     /// The requests.
     pub requests: Vec<RequestSettings>,
+    /// Limits of projects on links.
+    #[serde(default)]
+    pub rules: Vec<RuleSettings>,
     /// Changes of capacities.
     #[serde(default)]
     pub changes: Vec<ChangeSettings>,
@@ -99,21 +102,14 @@ pub enum KnownPaths {
 }
 
 impl ViewSettings {
-    fn known(&self, resources: &Resources, paths: &Paths) -> Option<KnownNetwork> {
-        let is_complete = match self.paths {
-            KnownPaths::Full => true,
-            KnownPaths::Ends => false,
-            KnownPaths::None => return None,
+    /// Returns the known paths, without rules; `None` if nothing is known.
+    fn known_paths(&self, paths: &Paths) -> Option<Vec<Vec<ResourceIndex>>> {
+        let known = |path: &[ResourceIndex]| match (self.paths, path) {
+            (KnownPaths::Ends, [first, .., last]) => vec![*first, *last],
+            _ => path.to_vec(),
         };
-        let mut of_pipes = Incidences::default();
-        for pipe in 0..paths.pipes() {
-            match paths.resources_of(pipe) {
-                [first, .., last] if !is_complete => of_pipes.push(&[*first, *last]),
-                path => of_pipes.push(path),
-            }
-        }
-        let capacities: Vec<_> = resources.capacities().iter().map(|known| known * self.capacity_factor).collect();
-        Some(KnownNetwork { paths: Paths::new(of_pipes, capacities.len()), capacities, is_complete })
+        let is_known = self.paths != KnownPaths::None;
+        is_known.then(|| (0..paths.pipes()).map(|pipe| known(paths.resources_of(pipe))).collect())
     }
 }
 
@@ -163,12 +159,27 @@ pub struct RequestSettings {
     /// Mean time in seconds between two arrivals, with an exponential distribution; 0 for all at the start.
     #[serde(default, deserialize_with = "within::<_, 0, 86_400>")]
     pub every_s: f64,
+    /// The project of these pipes, for rules.
+    pub project: Option<String>,
     /// Weight of these pipes among those that share a link.
     #[serde(default = "default_weight", deserialize_with = "within::<_, 0, 1_000>")]
     pub weight: f64,
     /// Weight of the connections of these pipes where they share a link with others: the inverse of the round-trip time.
     #[serde(default = "default_weight", deserialize_with = "within::<_, 0, 1_000>")]
     pub rtt_weight: f64,
+}
+
+/// A limit for the pipes of a project that use a link.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSettings {
+    /// The project.
+    pub project: String,
+    /// The link as `from -> to`; without one, the link whose bytes need the longest time.
+    pub link: Option<String>,
+    /// Maximum of the sum of their rates in bits per second.
+    #[serde(deserialize_with = "within::<_, 1, 1_000_000_000_000_000>")]
+    pub bits_per_s: f64,
 }
 
 /// A change of the capacity of a link.
@@ -216,9 +227,12 @@ pub enum ScenarioError {
     /// The scenario has more than the maximum number of pipes.
     #[error("requests: more than {MAX_PIPES} pipes in total")]
     TooManyPipes,
-    /// A change is of a link that the network lacks.
-    #[error("changes.link: there is no link {0:?}; write it as \"from -> to\"")]
+    /// A change or a rule is of a link that the network lacks.
+    #[error("there is no link {0:?}; write it as \"from -> to\"")]
     NoSuchLink(String),
+    /// A rule is for a project without requests.
+    #[error("rules: no request has the project {0:?}")]
+    NoSuchProject(String),
     /// The scenario has no request.
     #[error("requests: at least one is required")]
     NoRequest,
@@ -267,7 +281,7 @@ impl Scenario {
         let paths = Paths::new(network.of_pipes, network.resources.capacities().len());
         let NetworkSettings { deterioration: exponent, lossless_connections: connections, .. } = self.network;
         let mut world = World {
-            known: self.view.known(&network.resources, &paths),
+            known: None,
             resources: network.resources,
             paths,
             pipes,
@@ -281,20 +295,69 @@ impl Scenario {
             limit_s: 0.0,
         };
         world.limit_s = world.bound_s() * self.limit_to_bound;
+        world.known = self.known_network(&world)?;
         world.changes = self.changes.iter().map(|change| change.of(&world)).collect::<Result<_, _>>()?;
         Ok(world)
     }
 }
 
+/// Returns the link with the name `from -> to`; without a name, the one whose bytes need the longest time.
+fn link(world: &World, name: Option<&str>) -> Result<ResourceIndex, ScenarioError> {
+    let Some(name) = name else { return Ok(world.busiest_resource()) };
+    let mut links = 0..world.resources.capacities().len() as ResourceIndex;
+    let found = links.find(|link| world.resources.name(*link) == name);
+    found.ok_or_else(|| ScenarioError::NoSuchLink(name.to_owned()))
+}
+
 impl ChangeSettings {
     fn of(&self, world: &World) -> Result<CapacityChange, ScenarioError> {
-        let links = 0..world.resources.capacities().len() as u32;
-        let resource = match &self.link {
-            Some(name) => links.into_iter().find(|link| world.resources.name(*link) == name),
-            None => Some(world.busiest_resource()),
-        };
-        let resource = resource.ok_or_else(|| ScenarioError::NoSuchLink(self.link.clone().unwrap_or_default()))?;
+        let resource = link(world, self.link.as_deref())?;
         Ok(CapacityChange { at_s: self.at_s, resource, factor: self.factor })
+    }
+}
+
+impl Scenario {
+    /// Returns the network as the optimiser knows it. A rule is a resource of the pipes of its project that are known to
+    /// use its link.
+    fn known_network(&self, world: &World) -> Result<Option<KnownNetwork>, ScenarioError> {
+        let Some(mut paths) = self.view.known_paths(&world.paths) else { return Ok(None) };
+        let capacities = world.resources.capacities();
+        let mut known: Vec<_> = capacities.iter().map(|capacity| capacity * self.view.capacity_factor).collect();
+        for rule in &self.rules {
+            let link = link(world, rule.link.as_deref())?;
+            let pipes = self.pipes_of(&rule.project);
+            if pipes.is_empty() {
+                return Err(ScenarioError::NoSuchProject(rule.project.clone()));
+            }
+            for pipe in pipes {
+                if paths[pipe].contains(&link) {
+                    paths[pipe].push(known.len() as ResourceIndex);
+                }
+            }
+            known.push(rule.bits_per_s / 8.0);
+        }
+        let mut of_pipes = Incidences::default();
+        paths.iter().for_each(|path| of_pipes.push(path));
+        Ok(Some(KnownNetwork {
+            paths: Paths::new(of_pipes, known.len()),
+            capacities: known,
+            first_rule: capacities.len(),
+            is_complete: self.view.paths == KnownPaths::Full,
+        }))
+    }
+
+    /// Returns the pipes of a project. Each request setting has its pipes in a row.
+    fn pipes_of(&self, project: &str) -> Vec<usize> {
+        let mut first = 0;
+        let mut pipes = Vec::new();
+        for settings in &self.requests {
+            let end = first + settings.pipes as usize;
+            if settings.project.as_deref() == Some(project) {
+                pipes.extend(first..end);
+            }
+            first = end;
+        }
+        pipes
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::optimiser::{Fixed, Fts, FtsSettings};
+use crate::optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings};
 
 /// A link of 10 Gbit/s, and two pipes.
 const LINK: &str = "
@@ -204,6 +204,35 @@ fn capacities_change() {
     let unknown = Scenario::parse(&(LINK.to_owned() + &change(80, 0.5) + "\nlink = 'a -> b'"));
     let error = unknown.unwrap().world(None).unwrap_err();
     assert_eq!(error, ScenarioError::NoSuchLink("a -> b".to_owned()));
+}
+
+#[test]
+fn a_rule_limits_a_project() {
+    let rule = "\n[[rules]]\nproject = 'one'\nbits_per_s = 2e9";
+    let of_project = LINK.replace("pipes = 2", "project = 'one'\npipes = 2");
+    let others = "\n[[requests]]\npipes = 2\nfiles = 20_000\nfile_bytes = 100e6";
+    let text = of_project.replace("files = 1000", "files = 20_000") + others + rule;
+    let world = world(&("noise = 0.05\n".to_owned() + &text));
+    let mut received = [0.0; 2];
+    simulate(&world, 1, &mut Knee::new(KneeSettings::default(), 1), &mut |period| {
+        if (1_200.0..3_000.0).contains(&period.end_s) {
+            for (pipe, bytes) in period.received_bytes.iter().enumerate() {
+                received[pipe / 2] += bytes / 1_800.0;
+            }
+        }
+    });
+    let [limited, other] = received;
+    assert!((0.93..1.01).contains(&(limited / 0.25e9)) && (0.98..1.03).contains(&(other / 1.0e9)), "{received:?}");
+    let error = Scenario::parse(&(LINK.to_owned() + rule)).unwrap().world(None).unwrap_err();
+    assert_eq!(error, ScenarioError::NoSuchProject("one".to_owned()));
+}
+
+#[test]
+fn pipes_may_be_idle_and_get_new_requests() {
+    let gap = "\n[[requests]]\npipes = 2\nfiles = 1000\nfile_bytes = 100e6\nevery_s = 3_000";
+    let world = world(&("noise = 0.05\n[view]\npaths = 'none'".to_owned() + LINK + gap));
+    let summary = simulate(&world, 1, &mut Knee::new(KneeSettings::default(), 1), &mut |_| {}).summary();
+    assert_eq!(summary.completed, 4);
 }
 
 #[test]

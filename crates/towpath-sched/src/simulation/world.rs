@@ -41,18 +41,21 @@ pub struct World {
 /// The network as the optimiser knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownNetwork {
-    /// The assumed capacities of all resources in bytes per second.
+    /// The assumed capacities of all resources, and the limits of rules, in bytes per second.
     pub capacities: Vec<f64>,
-    /// The known resources of each pipe.
+    /// The known resources of each pipe, and its rules.
     pub paths: Paths,
-    /// Whether these are all of them.
+    /// Index of the first rule. The simulation does not enforce rules: the optimiser does.
+    pub first_rule: usize,
+    /// Whether these are all of the resources.
     pub is_complete: bool,
 }
 
 impl KnownNetwork {
     /// Returns it as an optimiser receives it.
     pub(super) fn view(&self) -> NetworkView<'_> {
-        NetworkView { capacities: &self.capacities, paths: &self.paths, is_complete: self.is_complete }
+        let Self { capacities, paths, first_rule, is_complete } = self;
+        NetworkView { capacities, paths, first_rule: *first_rule, is_complete: *is_complete }
     }
 }
 
