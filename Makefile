@@ -10,7 +10,7 @@ SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run)
 
 .PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-sched build lint fmt unit wheel python package interop peers tools
 
-demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache, order replicas
+demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache, order replicas, simulate a scheduler
 	interop/demo $(TOWPATH)
 
 test: lint unit build python interop demo ## run all checks and tests
