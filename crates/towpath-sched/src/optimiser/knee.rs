@@ -41,7 +41,7 @@ const NOT_FULL: f64 = 0.95;
 /// Minimum efficiency of the pipes of a resource for which a low load is due to too few connections.
 const EFFICIENT: f64 = 0.9;
 
-/// Maximum change of a fill in a period, and its range. Above the capacity it may only be while the pipes are efficient.
+/// Maximum change of a fill in a period, its range, and its maximum if the capacity is exceeded by efficient pipes.
 const FILL_STEP: f64 = 0.02;
 const FILL_RANGE: (f64, f64) = (0.5, 1.3);
 const HIGHEST_FILL: f64 = 2.0;
@@ -173,7 +173,8 @@ impl Knee {
 
     fn shares(&self, period: &Period<'_>, network: &NetworkView<'_>) -> Shares {
         let demand = |(pipe, state): (usize, &PipeState)| {
-            let resources = network.paths.resources_of(pipe).len().max(1) as f64;
+            let path = network.paths.resources_of(pipe).iter();
+            let resources = path.filter(|resource| (**resource as usize) < network.first_rule).count().max(1) as f64;
             let weight = match self.settings.sharing {
                 _ if !period.pipes[pipe].is_live() => 0.0,
                 Sharing::ByPathLength => period.terms[pipe].weight / resources,
@@ -199,7 +200,7 @@ impl Knee {
         }
         for (pipe, at) in with_bottleneck() {
             let (at, trim) = (&mut bottlenecks[at], &mut self.pipes[pipe].trim);
-            if rate(pipe) > 0.0 {
+            if rate(pipe) > 0.0 && shares.rates[pipe] > 0.0 {
                 let error = (shares.rates[pipe] / at.target / (rate(pipe) / at.rate)).ln();
                 *trim = TRIM_MEMORY * *trim + TRIM_GAIN * error;
             }
@@ -224,6 +225,13 @@ fn next_fill(fill: f64, part: f64, efficiency: f64, may_exceed: bool) -> f64 {
         () if efficiency > EFFICIENT && fill < highest => fill * (PLANNED / part).min(1.0 + FILL_STEP),
         () => fill,
     }
+}
+
+/// Returns a number of connections, at least 1, and carries the rest over to the next pipe.
+fn rounded(wanted: f64, carry: &mut f64) -> u32 {
+    let connections = (wanted + *carry).floor().max(1.0);
+    *carry = (*carry + wanted - connections).clamp(-1.0, 1.0);
+    connections as u32
 }
 
 /// Returns the success of a pipe in percent, rounded down, if it is too low for an increase.
@@ -267,14 +275,12 @@ impl Optimiser for Knee {
                 target *= LEARNING_PART;
             }
             let wanted = state.wanted(target, network.is_complete);
-            let bounded = wanted.min(f64::from(self.settings.max_connections));
-            let connections = (bounded + *carry).floor().max(1.0);
-            *carry = (*carry + bounded - connections).clamp(-1.0, 1.0);
+            let connections = rounded(wanted.min(f64::from(self.settings.max_connections)), carry);
             match low_success(measured) {
-                Some(percent) if connections as u32 >= state.connections() => {
+                Some(percent) if connections >= state.connections() => {
                     state.set(state.connections().saturating_sub(1).max(1), Reason::SuccessTooLow(percent))
                 }
-                _ => state.set(connections as u32, reason),
+                _ => state.set(connections, reason),
             }
         };
         self.pipes.iter_mut().enumerate().map(&mut decide).collect()
@@ -381,6 +387,24 @@ mod tests {
         let decision = decide(&mut knee, contended, None);
         assert!((5..=6).contains(&decision.connections), "{decision:?}");
         assert!(matches!(decision.reason, Reason::LimitedByContention { .. }), "{decision:?}");
+    }
+
+    #[test]
+    fn a_capacity_of_zero_does_no_lasting_harm() {
+        let mut knee = Knee::new(KneeSettings::default(), 1);
+        let mut of_pipes = Incidences::default();
+        of_pipes.push(&[0]);
+        let paths = Paths::new(of_pipes, 1);
+        let mut last = 1;
+        for capacity in [1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 1e9] {
+            let capacities = [capacity];
+            let network = NetworkView { capacities: &capacities, paths: &paths, first_rule: 1, is_complete: true };
+            let (pipes, terms) = ([pipe(last, 0)], [PipeTerms::default()]);
+            let period = Period { end_s: 0.0, length_s: 60.0, pipes: &pipes, terms: &terms, network: Some(network) };
+            last = knee.decide(&period)[0].connections;
+            assert!(capacity > 0.0 || last == 1, "{last} connections for {capacity}");
+        }
+        assert!((45..=60).contains(&last), "{last}");
     }
 
     #[test]
