@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings};
 
@@ -179,6 +181,32 @@ fn the_bound_knows_what_many_connections_cost() {
     let best = run(&world, 79).makespan_to_bound;
     assert!((1.0..1.04).contains(&best), "{best}");
     assert!(run(&world, 60).makespan_to_bound > best && run(&world, 100).makespan_to_bound > best);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_schedule_beats_the_bound(
+        seed in 0_u64..1_000,
+        exponent in prop_oneof![Just(0.0), 0.1..2.0_f64],
+        lossless in 1_u32..200,
+        spread in 0.0..1.0_f64,
+        every_s in prop_oneof![Just(0.0), 1.0..100.0_f64],
+        connections in 1_u32..200,
+    ) {
+        let text = format!(
+            "seed = {seed}\nlimit_to_bound = 10_000\n[network]\ncapacity_bits_per_s = 10e9\ndeterioration = {exponent}
+             lossless_connections = {lossless}\n[connections]\nspread = {spread}\n[[requests]]\npipes = 5\nfiles = 200
+             files_spread = 100\nfile_bytes = 100e6\nevery_s = {every_s}"
+        );
+        let world = world(&text);
+        let fixed = simulate(&world, seed, &mut Fixed::new(connections), &mut |_| {}).summary();
+        let knee = simulate(&world, seed, &mut Knee::new(KneeSettings::default(), seed), &mut |_| {}).summary();
+        for summary in [fixed, knee] {
+            prop_assert!(summary.completed == 5 && summary.makespan_to_bound > 1.0 - 1e-9, "{summary:?}");
+        }
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub(super) struct Observation {
     pub(super) measured: PipeMeasurement,
     /// Its length in seconds.
     pub(super) length_s: f64,
-    /// That of the resources of the path; `None` without a known resource.
+    /// The lowest efficiency of a resource of the path; `None` without a known resource.
     pub(super) lowest_efficiency: Option<f64>,
     /// Whether one of the resources of the path has no free capacity.
     pub(super) is_full: bool,
