@@ -31,13 +31,13 @@ pub(crate) fn run(arguments: &Scheduler) -> Result<(), Failure> {
 
 fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
     let world = read_world(&arguments.scenario)?;
-    let mut periods = arguments.periods.as_deref().map(PeriodFile::create).transpose()?;
+    let mut periods = arguments.periods.as_deref().map(|path| PeriodFile::create(path, &world)).transpose()?;
     let mut results = Vec::new();
     for name in &arguments.optimiser {
         let mut optimiser = optimiser(*name, arguments.connections, arguments.seed);
         let outcome = simulate(&world, arguments.seed, optimiser.as_mut(), &mut |record| {
             if let Some(periods) = &mut periods {
-                periods.write(*name, &world, record);
+                periods.write(*name, record);
             }
         });
         results.push((*name, outcome.summary()));
@@ -91,19 +91,23 @@ fn read_text(path: &Path, max_bytes: u64) -> Result<String, Failure> {
 /// The file of `--periods`. The first error of a write ends it, and is reported at the end.
 struct PeriodFile<'a> {
     path: &'a Path,
+    world: &'a World,
+    /// The capacities for the fair rates.
+    capacities: Vec<f64>,
     file: BufWriter<File>,
     outcome: std::io::Result<()>,
 }
 
 impl<'a> PeriodFile<'a> {
-    fn create(path: &'a Path) -> Result<Self, Failure> {
+    fn create(path: &'a Path, world: &'a World) -> Result<Self, Failure> {
         let file = disk::create(path).map_err(|error| Self::failure(path, &error))?;
-        Ok(Self { path, file: BufWriter::new(file), outcome: Ok(()) })
+        let capacities = world.attainable_capacities();
+        Ok(Self { path, world, capacities, file: BufWriter::new(file), outcome: Ok(()) })
     }
 
-    fn write(&mut self, name: OptimiserName, world: &World, record: &PeriodRecord<'_>) {
+    fn write(&mut self, name: OptimiserName, record: &PeriodRecord<'_>) {
         if self.outcome.is_ok() {
-            self.outcome = writeln!(self.file, "{}", line(name, world, record));
+            self.outcome = writeln!(self.file, "{}", line(name, self.world, &self.capacities, record));
         }
     }
 
@@ -116,8 +120,8 @@ impl<'a> PeriodFile<'a> {
     }
 }
 
-fn line(name: OptimiserName, world: &World, record: &PeriodRecord<'_>) -> Value {
-    let fair = world.fair_rates(|pipe| record.pipes[pipe].is_live());
+fn line(name: OptimiserName, world: &World, capacities: &[f64], record: &PeriodRecord<'_>) -> Value {
+    let fair = world.fair_rates(capacities, |pipe| record.pipes[pipe].is_live());
     let pipes = record.pipes.iter().zip(record.decisions).enumerate().map(|(pipe, (measured, decision))| {
         json!({
             "connections": measured.connections,

@@ -100,6 +100,11 @@ pub struct EndedFiles {
 }
 
 impl EndedFiles {
+    /// Returns the number of attempts that ended, whatever their outcome.
+    pub fn attempts(&self) -> u64 {
+        self.finished + self.retried + self.recoverable
+    }
+
     /// Adds the files of another period.
     pub fn add(&mut self, other: &Self) {
         self.finished += other.finished;

@@ -22,6 +22,13 @@ pub struct Demand {
     pub limit: f64,
 }
 
+impl Demand {
+    /// Creates a demand without a limit.
+    pub fn unlimited(weight: f64) -> Self {
+        Self { weight, limit: f64::INFINITY }
+    }
+}
+
 /// The rates of all pipes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shares {
@@ -215,15 +222,11 @@ mod tests {
         Paths::new(incidences, resources)
     }
 
-    fn demand(weight: f64) -> Demand {
-        Demand { weight, limit: f64::INFINITY }
-    }
-
     #[test]
     fn the_parking_lot_is_shared_by_the_book() {
         // One long pipe over three links, and a short one over each of them.
         let paths = paths(&[vec![0, 1, 2], vec![0], vec![1], vec![2]], 3);
-        let shares = max_min(&[10.0, 20.0, 4.0], &paths, &[demand(1.0); 4]);
+        let shares = max_min(&[10.0, 20.0, 4.0], &paths, &[Demand::unlimited(1.0); 4]);
         assert_eq!(shares.rates, [2.0, 8.0, 18.0, 2.0]);
         assert_eq!(shares.bottlenecks, [Some(2), Some(0), Some(1), Some(2)]);
     }
@@ -232,18 +235,22 @@ mod tests {
     fn weights_and_limits_hold() {
         let paths = paths(&[vec![0], vec![0], vec![0], vec![]], 1);
         let limited = Demand { weight: 1.0, limit: 1.0 };
-        let shares = max_min(&[10.0], &paths, &[demand(2.0), demand(1.0), limited, limited]);
+        let shares = max_min(&[10.0], &paths, &[Demand::unlimited(2.0), Demand::unlimited(1.0), limited, limited]);
         assert_eq!((shares.rates, shares.bottlenecks), (vec![6.0, 3.0, 1.0, 1.0], vec![Some(0), Some(0), None, None]));
-        let shares = max_min(&[10.0], &paths, &[demand(0.0), demand(1.0), demand(0.0), demand(1.0)]);
+        let shares = max_min(
+            &[10.0],
+            &paths,
+            &[Demand::unlimited(0.0), Demand::unlimited(1.0), Demand::unlimited(0.0), Demand::unlimited(1.0)],
+        );
         assert_eq!(shares.rates, [0.0, 10.0, 0.0, f64::INFINITY]);
-        assert_eq!(max_min(&[0.0], &paths, &[demand(1.0); 4]).rates[..3], [0.0; 3]);
+        assert_eq!(max_min(&[0.0], &paths, &[Demand::unlimited(1.0); 4]).rates[..3], [0.0; 3]);
     }
 
     #[test]
     fn weights_of_all_magnitudes_are_shared() {
         let paths = paths(&[vec![0], vec![0], vec![0]], 1);
         let large = Demand { weight: 1e15, limit: 1.0 };
-        let shares = max_min(&[10.0], &paths, &[large, demand(1e-3), demand(2e-3)]);
+        let shares = max_min(&[10.0], &paths, &[large, Demand::unlimited(1e-3), Demand::unlimited(2e-3)]);
         assert!((shares.rates[1] - 3.0).abs() < 1e-9 && (shares.rates[2] - 6.0).abs() < 1e-9, "{shares:?}");
     }
 

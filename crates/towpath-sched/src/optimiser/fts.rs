@@ -207,8 +207,7 @@ fn success(ended: &EndedFiles) -> u8 {
     if ended.finished == 0 {
         return 100;
     }
-    let all = ended.finished + ended.recoverable + ended.retried;
-    u8::try_from((100 * ended.finished).div_ceil(all)).expect("a share is at most 100 %")
+    u8::try_from((100 * ended.finished).div_ceil(ended.attempts())).expect("a share is at most 100 %")
 }
 
 /// Returns the change of the number of connections, before the limits.

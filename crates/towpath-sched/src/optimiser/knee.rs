@@ -236,10 +236,9 @@ fn rounded(wanted: f64, carry: &mut f64) -> u32 {
 
 /// Returns the success of a pipe in percent, rounded down, if it is too low for an increase.
 fn low_success(measured: &PipeMeasurement) -> Option<u8> {
-    let ended = measured.ended;
-    let attempts = ended.finished + ended.retried + ended.recoverable;
-    let is_low = attempts > 0 && (ended.finished as f64) < SUCCESS * attempts as f64;
-    is_low.then(|| u8::try_from(100 * ended.finished / attempts).unwrap_or(100))
+    let (finished, attempts) = (measured.ended.finished, measured.ended.attempts());
+    let is_low = attempts > 0 && (finished as f64) < SUCCESS * attempts as f64;
+    is_low.then(|| u8::try_from(100 * finished / attempts).unwrap_or(100))
 }
 
 impl Optimiser for Knee {

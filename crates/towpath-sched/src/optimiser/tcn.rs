@@ -124,12 +124,13 @@ impl Tcn {
         if self.interval == INTERVAL {
             self.interval = 0;
         }
-        let is_first = self.interval == 0;
+        if self.interval == 0 {
+            self.pipes.iter_mut().for_each(|state| state.received_bytes = 0.0);
+        }
         self.interval += 1;
         let length_s = f64::from(self.interval) * period.length_s;
         let add = |(state, measured): (&mut PipeState, &PipeMeasurement)| {
-            let before = if is_first { 0.0 } else { state.received_bytes };
-            state.received_bytes = before + measured.received_bytes;
+            state.received_bytes += measured.received_bytes;
             state.received_bytes / length_s
         };
         self.pipes.iter_mut().zip(period.pipes).map(add).collect()
@@ -137,8 +138,7 @@ impl Tcn {
 
     fn bounds(&self, period: &Period<'_>, network: &NetworkView<'_>) -> Vec<f64> {
         let weight = |pipe: usize| if self.pipes[pipe].is_live { period.terms[pipe].weight } else { 0.0 };
-        let demands: Vec<_> =
-            (0..self.pipes.len()).map(|pipe| Demand { weight: weight(pipe), limit: f64::INFINITY }).collect();
+        let demands: Vec<_> = (0..self.pipes.len()).map(|pipe| Demand::unlimited(weight(pipe))).collect();
         let mut bounds = max_min(network.capacities, network.paths, &demands).rates;
         bounds.iter_mut().filter(|bound| bound.is_infinite()).for_each(|bound| *bound = 0.0);
         bounds

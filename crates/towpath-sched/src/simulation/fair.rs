@@ -16,9 +16,11 @@ struct Open {
 }
 
 impl World {
-    /// Returns the weighted max-min shares of the live pipes in bytes per second; 0 for the others.
-    pub fn fair_rates(&self, is_live: impl Fn(usize) -> bool) -> Vec<f64> {
-        fair_rates(self, &self.attainable_capacities(), is_live)
+    /// Returns the weighted max-min shares of `capacities` for the live pipes in bytes per second; 0 for the others.
+    pub fn fair_rates(&self, capacities: &[f64], is_live: impl Fn(usize) -> bool) -> Vec<f64> {
+        let weight = |pipe: usize| if is_live(pipe) { self.pipes[pipe].terms.weight } else { 0.0 };
+        let demands: Vec<_> = (0..self.pipes.len()).map(|pipe| Demand::unlimited(weight(pipe))).collect();
+        max_min(capacities, &self.paths, &demands).rates
     }
 
     /// Returns the mean time from arrival to completion in seconds if all pipes have their weighted max-min shares of the
@@ -34,7 +36,7 @@ impl World {
         let mut queues = vec![VecDeque::<Open>::new(); self.pipes.len()];
         let (mut now_s, mut sum_s) = (0.0_f64, 0.0);
         while !arrivals.is_empty() || queues.iter().any(|queue| !queue.is_empty()) {
-            let rates = fair_rates(self, &capacities, |pipe| !queues[pipe].is_empty());
+            let rates = self.fair_rates(&capacities, |pipe| !queues[pipe].is_empty());
             let heads =
                 queues.iter().zip(&rates).filter_map(|(queue, rate)| Some(queue.front()?.remaining_bytes / rate));
             let next_end_s = now_s + heads.fold(f64::INFINITY, f64::min);
@@ -62,11 +64,4 @@ impl World {
         }
         Some(sum_s / self.requests.len() as f64)
     }
-}
-
-fn fair_rates(world: &World, capacities: &[f64], is_live: impl Fn(usize) -> bool) -> Vec<f64> {
-    let weight = |pipe: usize| if is_live(pipe) { world.pipes[pipe].terms.weight } else { 0.0 };
-    let demand = |pipe| Demand { weight: weight(pipe), limit: f64::INFINITY };
-    let demands: Vec<_> = (0..world.pipes.len()).map(demand).collect();
-    max_min(capacities, &world.paths, &demands).rates
 }

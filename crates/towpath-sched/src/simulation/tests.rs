@@ -218,7 +218,7 @@ fn a_fair_schedule_completes_short_requests_first() {
         ));
     // 50 GB and 100 GB with 0.625 GB/s each: the first ends after 80 s, the second after 150 GB / 1.25 GB/s.
     assert_near(world.fair_mean_completion_s().unwrap(), (80.0 + 120.0) / 2.0);
-    assert_eq!(world.fair_rates(|pipe| pipe == 1), [0.0, 1.25e9]);
+    assert_eq!(world.fair_rates(&world.attainable_capacities(), |pipe| pipe == 1), [0.0, 1.25e9]);
 }
 
 #[test]

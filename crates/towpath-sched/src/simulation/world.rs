@@ -72,7 +72,7 @@ pub struct PipePlan {
     pub rtt_weight: f64,
 }
 
-/// A change of the capacity of a resource. The optimiser is not told.
+/// A change of the capacity of a resource. Optimisers do not know it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CapacityChange {
     /// Its time in seconds.
@@ -157,7 +157,7 @@ impl Deterioration {
 }
 
 impl World {
-    /// Returns what is left of `capacities` with the numbers of `sending` connections of pipes.
+    /// Returns `capacities` after the loss by the numbers of `sending` connections of pipes.
     pub(super) fn capacities(&self, capacities: &[f64], sending: impl Fn(u32) -> u32) -> Vec<f64> {
         let Deterioration { exponent, connections } = self.deterioration;
         if exponent == 0.0 {
@@ -175,36 +175,37 @@ impl World {
         (self.failures > 0.0 && random.random_bool(self.failures)).then(|| random.random_range(0.0..1.0))
     }
 
-    /// Returns the resource whose bytes need the longest time, the first if there are several.
-    pub(super) fn busiest_resource(&self) -> ResourceIndex {
-        let mut bytes = vec![0.0; self.resources.capacities().len()];
-        for request in &self.requests {
-            let resources = self.paths.resources_of(request.pipe as usize);
-            resources.iter().for_each(|resource| bytes[*resource as usize] += request.bytes());
-        }
-        let durations_s = bytes.iter().zip(self.resources.capacities()).map(|(bytes, capacity)| bytes / capacity);
-        let longer = |one: (usize, f64), other: (usize, f64)| if other.1 > one.1 { other } else { one };
-        durations_s.enumerate().reduce(longer).map_or(0, |(resource, _)| resource as ResourceIndex)
-    }
-
-    /// Returns the capacities that schedules can use: the bytes of each resource / the time of [`Self::bound_s`] for it if all
-    /// requests arrived together.
-    pub(super) fn attainable_capacities(&self) -> Vec<f64> {
-        let mut together = vec![(0.0, 0.0); self.resources.capacities().len()];
+    /// Returns for each resource the bytes that pass it, and the sum of bytes / [`Deterioration::alone`] in seconds.
+    fn totals(&self) -> Vec<(f64, f64)> {
+        let mut totals = vec![(0.0, 0.0); self.resources.capacities().len()];
         for request in &self.requests {
             let (bytes, connection) = (request.bytes(), self.pipes[request.pipe as usize].connection_bytes_per_s);
             for resource in self.paths.resources_of(request.pipe as usize) {
                 let capacity = self.resources.capacities()[*resource as usize];
-                let (sum, alone_s) = &mut together[*resource as usize];
+                let (sum, alone_s) = &mut totals[*resource as usize];
                 *sum += bytes;
                 *alone_s += bytes / self.deterioration.alone(capacity, connection);
             }
         }
+        totals
+    }
+
+    /// Returns the resource whose bytes need the longest time, the first if there are several.
+    pub(super) fn busiest_resource(&self) -> ResourceIndex {
+        let totals = self.totals();
+        let durations_s = totals.iter().zip(self.resources.capacities()).map(|((bytes, _), capacity)| bytes / capacity);
+        let longer = |one: (usize, f64), other: (usize, f64)| if other.1 > one.1 { other } else { one };
+        durations_s.enumerate().reduce(longer).map_or(0, |(resource, _)| resource as ResourceIndex)
+    }
+
+    /// Returns the capacities that schedules can use, in bytes per second: the bytes of each resource / the time of
+    /// [`Self::bound_s`] for it if all requests arrived together.
+    pub fn attainable_capacities(&self) -> Vec<f64> {
         let attainable = |(capacity, (bytes, alone_s)): (&f64, (f64, f64))| match alone_s > 0.0 {
             true => capacity.min(bytes / alone_s),
             false => *capacity,
         };
-        self.resources.capacities().iter().zip(together).map(attainable).collect()
+        self.resources.capacities().iter().zip(self.totals()).map(attainable).collect()
     }
 
     /// Returns the time in seconds before which no schedule completes all requests: for each resource, and each time,
@@ -214,7 +215,7 @@ impl World {
     /// - the maximum rate of the pipe with this resource to itself (`Deterioration::alone`). By Hölder's inequality, pipes
     ///   that share a resource are not faster than one after the other.
     ///
-    /// Of files with random sizes the mean is used. Changes of capacities are ignored.
+    /// Random sizes count with their mean; changes of capacities are ignored.
     pub fn bound_s(&self) -> f64 {
         let mut arrivals: Vec<_> = self.requests.iter().collect();
         arrivals.sort_by(|one, other| other.arrives_s.total_cmp(&one.arrives_s));
