@@ -81,7 +81,6 @@ bench-cache: build ## benchmark the site cache and its peers over emulated paths
 	bench/run $(TOWPATH) --suite cache $(BENCH)
 
 bench-sched: build ## compare the optimisers of the scheduler in its simulator; results in bench/results/sched
-	@test -z "$$(git status --porcelain)" || echo "the checkout is not clean: the results will not name a commit" >&2
 	bench/run $(TOWPATH) --suite sched $(BENCH)
 
 bench-alto: build ## benchmark the ALTO server with a million routes; results in bench/results/alto

@@ -3,11 +3,12 @@ on `step`, the time of a decision."""
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import sched_worlds
 from harness import say
@@ -28,7 +29,6 @@ SETTLED_PERIODS = 20
 CLOSE = 0.15
 """Relative error of the rates that counts as converged."""
 CONVERGENCE_PERIODS = 75
-FAILURES = 0.05
 
 
 class Runs:
@@ -69,11 +69,10 @@ def completions(requests: str, limit: float) -> Callable[[Settings], dict]:
                 for result in document["results"]:
                     summary = result["summary"]
                     mean_s = summary["mean_completion_s"]
-                    is_complete = summary["completed"] == summary["requests"]
                     results[result["optimiser"]].append({
                         "seed": seed,
-                        "to_bound": summary["makespan_to_bound"] if is_complete else None,
-                        "mean_to_fair": mean_s / document["fair_mean_completion_s"] if is_complete else None,
+                        "to_bound": to_bound(summary),
+                        "mean_to_fair": mean_s / document["fair_mean_completion_s"] if to_bound(summary) else None,
                         "bytes_per_s": summary["received_bytes_per_s"],
                         "connections": summary["mean_connections"],
                     })  # fmt: skip
@@ -82,6 +81,16 @@ def completions(requests: str, limit: float) -> Callable[[Settings], dict]:
         return {"shape": "completions", "simulated": True, "limit": limit, "cells": cells}
 
     return job
+
+
+def to_bound(summary: dict) -> float | None:
+    """Returns the time of the last completion / bound; None if a request is not complete."""
+    return summary["makespan_to_bound"] if summary["completed"] == summary["requests"] else None
+
+
+def samples(runs: Runs, names: Sequence[str], measure: Callable[[int, str], dict]) -> dict[str, list]:
+    """Returns the samples of all seeds for each optimiser."""
+    return {name: [{"seed": seed, **measure(seed, name)} for seed in runs.seeds] for name in names}
 
 
 def middle(results: dict[str, list], name: str) -> str:
@@ -99,9 +108,7 @@ def views(settings: Settings) -> dict:
                 document = runs.run(scenario(regime, seed, lines + sched_worlds.TOGETHER), seed, names)
                 for result in document["results"]:
                     name = view if result["optimiser"] == "knee" else result["optimiser"]
-                    summary = result["summary"]
-                    to_bound = summary["makespan_to_bound"] if summary["completed"] == summary["requests"] else None
-                    results.setdefault(name, []).append({"seed": seed, "to_bound": to_bound})
+                    results.setdefault(name, []).append({"seed": seed, "to_bound": to_bound(result["summary"])})
         cells.append({"regime": regime.text(), "results": results})
         say(f"   {regime.text()}: {middle(results, 'none')} without a network")
     return {"shape": "views", "simulated": True, "limit": sched_worlds.LIMIT, "cells": cells}
@@ -112,13 +119,14 @@ def convergence(settings: Settings) -> dict:
     runs, cells = Runs(settings), []
     requests = f"[[requests]]\npipes = 10\nfiles = 60_000\nfile_bytes = {sched_worlds.FILE_BYTES}\n"
     for regime in FEW_REGIMES[:: 3 if settings.quick else 1]:
-        results: dict[str, list] = {}
-        for name in ("knee-equal", *BASELINES):
-            for seed in runs.seeds:
-                records = runs.periods(scenario(regime, seed, requests), seed, name)[1 : CONVERGENCE_PERIODS + 1]
-                errors = [error_of(record, regime.period_s) for record in records]
-                first = next((number for number, error in enumerate(errors, 1) if error <= CLOSE), None)
-                results.setdefault(name, []).append({"seed": seed, "periods": first, "tail_error": statistics.mean(errors[-25:])})
+
+        def measure(seed: int, name: str, regime: Regime = regime) -> dict:
+            records = runs.periods(scenario(regime, seed, requests), seed, name)[1 : CONVERGENCE_PERIODS + 1]
+            errors = [error_of(record, regime.period_s) for record in records]
+            first = next((number for number, error in enumerate(errors, 1) if error <= CLOSE), None)
+            return {"periods": first, "tail_error": statistics.mean(errors[-25:])}
+
+        results = samples(runs, ("knee-equal", *BASELINES), measure)
         cells.append({"regime": regime.text(), "results": results})
         say(f"   {regime.text()}: {[sample['periods'] for sample in results['knee-equal']]}")
     return {"shape": "convergence", "simulated": True, "cells": cells}
@@ -137,10 +145,7 @@ def shares(settings: Settings) -> dict:
     runs, cells = Runs(settings), []
     for weights in ((2, 1), (4, 2, 1)):
         for regime in (Regime(0, 150, 20e6), Regime(0.5, 150, 20e6), Regime(1, 150, 20e6), Regime(1, 150, 20e6, 10)):
-            results: dict[str, list] = {}
-            for name in ("knee", *BASELINES):
-                for seed in runs.seeds:
-                    results.setdefault(name, []).append({"seed": seed, **shares_of(runs, weights, regime, seed, name)})
+            results = samples(runs, ("knee", *BASELINES), functools.partial(shares_of, runs, weights, regime))
             cells.append({"regime": regime.text(), "weights": weights, "results": results})
             say(f"   {weights} {regime.text()}: {[round(sample['worst_error'], 3) for sample in results['knee']]}")
     return {"shape": "shares", "simulated": True, "cells": cells}
@@ -178,14 +183,15 @@ def changes(settings: Settings) -> dict:
     requests = f"[[requests]]\npipes = 8\nfiles = 30_000\nfile_bytes = {sched_worlds.FILE_BYTES}\n"
     for regime in (Regime(0, 100, 20e6), Regime(0.5, 100, 20e6), Regime(1, 100, 20e6)):
         for event, (lines, since_s, factor) in events.items():
-            results: dict[str, list] = {}
-            for name in ("knee", *BASELINES):
-                for seed in runs.seeds:
-                    records = runs.periods(scenario(regime, seed, requests + lines, network=False), seed, name)
-                    available = factor * sched_worlds.LINK_BITS_PER_S / 8 * regime.period_s
-                    used = [sum(pipe["received_bytes"] for pipe in record["pipes"]) / available for record in records if record["end_s"] > since_s][:60]
-                    steps = next((number for number, part in enumerate(used, 1) if part >= 0.95), None)
-                    results.setdefault(name, []).append({"seed": seed, "periods": steps, "used_after": statistics.mean(used[10:40])})
+            available = factor * sched_worlds.LINK_BITS_PER_S / 8 * regime.period_s
+
+            def measure(seed: int, name: str, regime: Regime = regime, text: str = requests + lines, since_s: float = since_s, available: float = available) -> dict:
+                records = runs.periods(scenario(regime, seed, text, network=False), seed, name)
+                used = [sum(pipe["received_bytes"] for pipe in record["pipes"]) / available for record in records if record["end_s"] > since_s][:60]
+                steps = next((number for number, part in enumerate(used, 1) if part >= 0.95), None)
+                return {"periods": steps, "used_after": statistics.mean(used[10:40])}
+
+            results = samples(runs, ("knee", *BASELINES), measure)
             cells.append({"regime": f"{event}; {regime.text()}", "results": results})
             say(f"   {event}, {regime.text()}: {[sample['periods'] for sample in results['knee']]}")
     return {"shape": "changes", "simulated": True, "cells": cells}

@@ -35,7 +35,7 @@ TITLES = {
     "convergence": "## Ten pipes with long queues: periods until all rates are within 15 % of the fair ones (target ≤ 10, with d = 1 ≤ 25), and the error of the last 25 of 75",
     "shares": "## Shares by weight over one link, against unequal round trips (target: error ≤ 5 %, ≥ 97 % used)",
     "views": "## `knee` with less knowledge of the network: last completion / bound (target for first and last link ≤ 1.3, worst ≤ 1.8; for none: not worse than `fts`)",
-    "changes": "## One link changes: periods until 95 % of what is available is used (target ≤ 5), and what is used in the 10th to 40th period after",
+    "changes": "## One link changes: periods until 95 % of the available capacity is used (target ≤ 5), and its used part in the 10th to 40th period after",
 }
 
 
