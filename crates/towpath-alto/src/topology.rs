@@ -156,6 +156,12 @@ impl Topology {
         &self.links
     }
 
+    /// Returns the topology without these links, given by their ends. The nodes keep their indices.
+    pub fn without(&self, removed: &[(u32, u32)]) -> Self {
+        let links = self.links.iter().filter(|link| !removed.contains(&(link.from, link.to)));
+        Self::of(self.nodes.clone(), links.copied().collect())
+    }
+
     /// Returns the links from a node.
     pub(crate) fn links_from(&self, node: u32) -> &[Link] {
         let node = node as usize;

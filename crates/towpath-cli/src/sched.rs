@@ -11,7 +11,9 @@ use std::{
 use serde_json::{Value, json};
 use towpath_proto::units::{rate_text, size_text};
 use towpath_sched::{
-    optimiser::{Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings},
+    optimiser::{
+        Assignment, Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings,
+    },
     simulation::{PeriodRecord, Scenario, Summary, World, simulate},
 };
 use towpath_store::sys::disk;
@@ -64,6 +66,7 @@ fn optimiser(name: OptimiserName, connections: u32, seed: u64) -> Box<dyn Optimi
         OptimiserName::Fts => fts(FtsSettings::default()),
         OptimiserName::FtsFrom2 => fts(FtsSettings { start: 2, mode: 1, ..FtsSettings::default() }),
         OptimiserName::Fts314 => fts(FtsSettings { memory: Memory::Lost, ..FtsSettings::default() }),
+        OptimiserName::Fts4Wrr => fts(FtsSettings { assignment: Assignment::RoundRobin, ..FtsSettings::default() }),
         OptimiserName::Fixed => Box::new(Fixed::new(connections)),
     }
 }
@@ -160,7 +163,7 @@ fn print(world: &World, results: &[(OptimiserName, Summary)]) -> Result<(), Fail
         "simulated: {} with {} over {}; no schedule takes less than {:.0} s",
         count_text(world.requests.len() as u64, "request", "requests"),
         size_text(bytes as u64),
-        count_text(world.resources.capacities().len() as u64, "link", "links"),
+        count_text(world.links as u64, "link", "links"),
         world.bound_s()
     )?;
     writeln!(

@@ -8,6 +8,7 @@
 //!
 //! The crate does no I/O and reads no clock: a simulation and a service call the same code.
 
+pub mod limits;
 pub mod network;
 pub mod optimiser;
 pub mod period;

@@ -3,23 +3,47 @@
 /// Index of a resource: a direction of a link, the input or output of a storage, or a rule.
 pub type ResourceIndex = u32;
 
-/// The capacities of the resources of a network.
+/// What a resource limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResourceKind {
+    /// The bytes per second of a direction of a link, or of the input or output of a storage. The known capacity may be
+    /// wrong.
+    Network,
+    /// Bytes per second, by a rule: they are not exceeded, although more would be possible.
+    Rate,
+    /// A number of connections, by a rule.
+    Connections,
+}
+
+/// The resources of a network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resources {
     names: Vec<String>,
+    kinds: Vec<ResourceKind>,
     capacities: Vec<f64>,
 }
 
 impl Resources {
-    /// Adds a resource with a capacity in bytes per second.
+    /// Adds a resource with a capacity in bytes per second, or in connections.
     ///
     /// # Panics
     /// If the capacity is negative or not finite, or there are 2³² resources.
-    pub fn add(&mut self, name: String, bytes_per_s: f64) -> ResourceIndex {
-        assert!(bytes_per_s.is_finite() && bytes_per_s >= 0.0, "the capacity of {name} is {bytes_per_s}");
+    pub fn add(&mut self, name: String, kind: ResourceKind, capacity: f64) -> ResourceIndex {
+        assert!(capacity.is_finite() && capacity >= 0.0, "the capacity of {name} is {capacity}");
         self.names.push(name);
-        self.capacities.push(bytes_per_s);
+        self.kinds.push(kind);
+        self.capacities.push(capacity);
         ResourceIndex::try_from(self.names.len() - 1).expect("there are fewer than 2^32 resources")
+    }
+
+    /// Returns the number of resources.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
     }
 
     /// Returns the name of a resource.
@@ -27,9 +51,19 @@ impl Resources {
         &self.names[resource as usize]
     }
 
-    /// Returns the capacities by index, in bytes per second.
+    /// Returns what a resource limits.
+    pub fn kind(&self, resource: ResourceIndex) -> ResourceKind {
+        self.kinds[resource as usize]
+    }
+
+    /// Returns the capacities by index, in bytes per second, or in connections.
     pub fn capacities(&self) -> &[f64] {
         &self.capacities
+    }
+
+    /// Returns the first resource with this name.
+    pub fn find(&self, name: &str) -> Option<ResourceIndex> {
+        self.names.iter().position(|own| own == name).map(|resource| resource as ResourceIndex)
     }
 }
 

@@ -4,7 +4,10 @@ use std::fmt;
 
 use towpath_proto::units::rate_text;
 
-use crate::network::{Paths, ResourceIndex};
+use crate::{
+    network::{Paths, ResourceIndex, ResourceKind, Resources},
+    shares::ProjectWeight,
+};
 
 /// The measurements of a period: what an optimiser knows.
 #[derive(Debug, Clone, Copy)]
@@ -17,54 +20,69 @@ pub struct Period<'a> {
     pub pipes: &'a [PipeMeasurement],
     /// The configuration of each pipe.
     pub terms: &'a [PipeTerms],
-    /// The network as far as it is known; `None` if nothing is known.
-    pub network: Option<NetworkView<'a>>,
+    /// The network as far as it is known, and the rules.
+    pub network: NetworkView<'a>,
 }
 
-impl<'a> Period<'a> {
-    /// Returns the network. If it is not known, there are no resources; `unknown` has the paths then.
-    pub(crate) fn network_or<'b>(&'b self, unknown: &'b Paths) -> NetworkView<'b>
-    where
-        'a: 'b,
-    {
-        self.network.unwrap_or(NetworkView { capacities: &[], paths: unknown, first_rule: 0, is_complete: false })
-    }
-}
-
-/// The known part of the network.
+/// The known part of the network, and the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkView<'a> {
-    /// The capacities of the resources in bytes per second.
-    pub capacities: &'a [f64],
-    /// The resources of each pipe; none for a pipe without a path vector.
+    /// The resources.
+    pub resources: &'a Resources,
+    /// The known resources of each pipe.
     pub paths: &'a Paths,
-    /// Index of the first resource that is a rule, which must not be exceeded. Those before it are parts of the network,
-    /// whose capacities may be wrong.
-    pub first_rule: usize,
+    /// The weights of projects.
+    pub weights: &'a [ProjectWeight],
     /// Whether the paths have all resources that pipes share.
     pub is_complete: bool,
+}
+
+impl NetworkView<'_> {
+    /// Returns the parts of the network that a pipe uses, without rules.
+    pub(crate) fn links_of(&self, pipe: usize) -> impl Iterator<Item = ResourceIndex> + Clone {
+        self.resources_of(pipe, ResourceKind::Network)
+    }
+
+    /// Returns the resources of a pipe that are of a kind.
+    pub(crate) fn resources_of(&self, pipe: usize, kind: ResourceKind) -> impl Iterator<Item = ResourceIndex> + Clone {
+        let all = self.paths.resources_of(pipe).iter().copied();
+        all.filter(move |resource| self.resources.kind(*resource) == kind)
+    }
 }
 
 /// The configuration of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PipeTerms {
-    /// Its weight among the pipes that share a resource.
+    /// The source and the destination together: the pipes of a link are its activities.
+    pub link: u32,
+    /// The weight of the link among those that share a resource, divided among its activities.
     pub weight: f64,
+    /// The weight of the pipe among the activities of its link.
+    pub activity_weight: f64,
+    /// Its project, for rules.
+    pub project: Option<u32>,
 }
 
-impl Default for PipeTerms {
-    fn default() -> Self {
-        Self { weight: 1.0 }
+impl PipeTerms {
+    /// Returns the terms of a pipe that is the only one of its link, with the weight 1 and without a project.
+    pub fn of_link(link: u32) -> Self {
+        Self { link, weight: 1.0, activity_weight: 1.0, project: None }
     }
 }
 
 /// The measurements of a pipe in a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PipeMeasurement {
+    /// Connections that the pipe was permitted to use, after all limits.
+    pub granted: u32,
     /// Connections in use at the end of the period.
     pub connections: u32,
     /// Time for which connections were in use, summed over them, in seconds.
     pub connection_s: f64,
+    /// The part of it for which bytes were received: without the start of each file.
+    pub receiving_s: f64,
+    /// Files that were started.
+    pub started_files: u64,
     /// Received bytes, with the error of the measurement.
     pub received_bytes: f64,
     /// Files that wait for a connection.
@@ -81,6 +99,20 @@ impl PipeMeasurement {
     /// Returns whether the pipe has something to transfer.
     pub fn is_live(&self) -> bool {
         self.queued_files > 0 || self.connections > 0
+    }
+
+    /// Adds the measurements of another pipe of the same link.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.granted += other.granted;
+        self.connections += other.connections;
+        self.connection_s += other.connection_s;
+        self.receiving_s += other.receiving_s;
+        self.started_files += other.started_files;
+        self.received_bytes += other.received_bytes;
+        self.queued_files += other.queued_files;
+        self.remaining_bytes += other.remaining_bytes;
+        self.ended.add(&other.ended);
+        self.exceeds_storage_limit |= other.exceeds_storage_limit;
     }
 }
 
@@ -137,6 +169,8 @@ pub enum Reason {
     Unchanged,
     /// A storage has more throughput than permitted.
     StorageLimit,
+    /// A storage has as many connections as permitted.
+    StorageConnections,
     /// The share of files that succeed is too low, in percent.
     SuccessTooLow(u8),
     /// It is too low, but rises.
@@ -184,6 +218,7 @@ impl fmt::Display for Reason {
             Self::Started => "first decision",
             Self::Unchanged => "no change",
             Self::StorageLimit => "a storage exceeds its throughput limit",
+            Self::StorageConnections => "a storage has all its permitted connections",
             Self::SuccessTooLow(percent) => return write!(f, "only {percent} % of the files succeed"),
             Self::SuccessRises(percent) => return write!(f, "{percent} % of the files succeed, more than before"),
             Self::NoThroughput => "no throughput yet",

@@ -9,7 +9,10 @@
 //! outdated item of the heap of levels is too low, and is put back when it is taken. Each incidence is visited twice:
 //! O(incidences × log resources + pipes × log pipes).
 
-use std::{cmp::Ordering, collections::BinaryHeap};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+};
 
 use crate::network::{Paths, ResourceIndex};
 
@@ -43,10 +46,103 @@ pub struct Shares {
 /// # Panics
 /// If there is not one demand per pipe, or a weight or a limit is negative or not a number.
 pub fn max_min(capacities: &[f64], paths: &Paths, demands: &[Demand]) -> Shares {
+    max_min_with(capacities, paths, demands, |_, _| 1.0)
+}
+
+/// Like [`max_min`], for resources that are not all in bytes per second: a pipe uses its rate × `used(resource, pipe)` of
+/// a resource. For a limit of connections that is the inverse of the rate of a connection; 0 for a resource that does not
+/// limit the pipe.
+///
+/// # Panics
+/// Like [`max_min`].
+pub fn max_min_with(
+    capacities: &[f64],
+    paths: &Paths,
+    demands: &[Demand],
+    used: impl Fn(ResourceIndex, usize) -> f64,
+) -> Shares {
     assert_eq!(paths.pipes(), demands.len(), "each pipe has a demand");
-    let mut filling = Filling::new(capacities, paths, demands);
+    let mut filling = Filling::new(capacities, paths, demands, used);
     while filling.fix_next() {}
     filling.shares
+}
+
+/// The weight of a project among the projects that share a resource (`tcn_rel_weight` of ALTO/TCN). All pipes without a
+/// weight there together are one more project, with the weight 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProjectWeight {
+    /// The resource.
+    pub resource: ResourceIndex,
+    /// The project.
+    pub project: u32,
+    /// Its weight.
+    pub weight: f64,
+}
+
+/// Computes shares with the weights of projects. `projects` has that of each pipe, and `fill` the shares for demands.
+///
+/// Each project has its weight where its pipes have their bottleneck, and divides it by the weights of these pipes.
+/// Bottlenecks follow from weights and the other way around: they are computed in turn until none changes, or
+/// [`ROUNDS`] times.
+pub fn by_project(
+    demands: &[Demand],
+    weights: &[ProjectWeight],
+    projects: &[Option<u32>],
+    fill: impl Fn(&[Demand]) -> Shares,
+) -> Shares {
+    let mut shares = fill(demands);
+    let mut weighted = demands.to_vec();
+    for _ in 0..if weights.is_empty() { 0 } else { ROUNDS } {
+        weigh(&mut weighted, demands, weights, projects, &shares.bottlenecks);
+        let next = fill(&weighted);
+        let is_final = next.bottlenecks == shares.bottlenecks;
+        shares = next;
+        if is_final {
+            break;
+        }
+    }
+    shares
+}
+
+/// Maximum number of times that bottlenecks and weights are computed in turn.
+const ROUNDS: usize = 8;
+
+/// Computes the weights of pipes from the weights of projects at their bottlenecks. The sum of all weights at a
+/// bottleneck stays that of the demands.
+fn weigh(
+    weighted: &mut [Demand],
+    demands: &[Demand],
+    weights: &[ProjectWeight],
+    projects: &[Option<u32>],
+    bottlenecks: &[Option<ResourceIndex>],
+) {
+    let of_projects: BTreeMap<_, _> =
+        weights.iter().map(|weight| ((weight.resource, Some(weight.project)), weight.weight)).collect();
+    let resources: BTreeSet<_> = weights.iter().map(|weight| weight.resource).collect();
+    let key = |pipe: usize| {
+        let resource = bottlenecks[pipe].filter(|resource| resources.contains(resource))?;
+        Some((resource, projects[pipe].filter(|project| of_projects.contains_key(&(resource, Some(*project))))))
+    };
+    // By resource and project, and by resource, the sums of the weights of their pipes.
+    let mut sums = BTreeMap::new();
+    let mut totals = BTreeMap::new();
+    for (pipe, demand) in demands.iter().enumerate() {
+        if let Some(key) = key(pipe) {
+            *sums.entry(key).or_insert(0.0) += demand.weight;
+            *totals.entry(key.0).or_insert(0.0) += demand.weight;
+        }
+    }
+    let weight = |key: &(ResourceIndex, Option<u32>)| of_projects.get(key).copied().unwrap_or(1.0);
+    let mut of_resources = BTreeMap::new();
+    for key in sums.keys() {
+        *of_resources.entry(key.0).or_insert(0.0) += weight(key);
+    }
+    for (pipe, weighted) in weighted.iter_mut().enumerate() {
+        weighted.weight = match key(pipe) {
+            Some(key) => demands[pipe].weight * weight(&key) / of_resources[&key.0] * totals[&key.0] / sums[&key],
+            None => demands[pipe].weight,
+        };
+    }
 }
 
 /// If the remaining weight of a resource falls below this fraction of its last sum, it is summed again: subtraction has
@@ -81,7 +177,8 @@ struct Rest {
     pipes: u32,
 }
 
-struct Filling<'a> {
+struct Filling<'a, U> {
+    used: U,
     paths: &'a Paths,
     demands: &'a [Demand],
     shares: Shares,
@@ -93,9 +190,10 @@ struct Filling<'a> {
     limits: BinaryHeap<Level>,
 }
 
-impl<'a> Filling<'a> {
-    fn new(capacities: &[f64], paths: &'a Paths, demands: &'a [Demand]) -> Self {
+impl<'a, U: Fn(ResourceIndex, usize) -> f64> Filling<'a, U> {
+    fn new(capacities: &[f64], paths: &'a Paths, demands: &'a [Demand], used: U) -> Self {
         let mut filling = Self {
+            used,
             paths,
             demands,
             shares: Shares { rates: vec![0.0; demands.len()], bottlenecks: vec![None; demands.len()] },
@@ -116,9 +214,11 @@ impl<'a> Filling<'a> {
                 continue;
             }
             for resource in paths.resources_of(pipe) {
-                let rest = &mut filling.rests[*resource as usize];
-                rest.weight += demand.weight;
-                rest.pipes += 1;
+                let (rest, used) = (&mut filling.rests[*resource as usize], (filling.used)(*resource, pipe));
+                if used > 0.0 {
+                    rest.weight += demand.weight * used;
+                    rest.pipes += 1;
+                }
             }
             filling.limits.push(Level(demand.limit / demand.weight, pipe as u32));
         }
@@ -190,7 +290,8 @@ impl<'a> Filling<'a> {
         if rest.weight < rest.summed * PRECISION {
             let is_open = |pipe: &&u32| !self.is_fixed[**pipe as usize];
             let open = self.paths.pipes_of(resource).iter().filter(is_open);
-            rest.weight = open.map(|pipe| self.demands[*pipe as usize].weight).sum();
+            let weight = |pipe: usize| self.demands[pipe].weight * (self.used)(resource, pipe);
+            rest.weight = open.map(|pipe| weight(*pipe as usize)).sum();
             rest.summed = rest.weight;
         }
         Some(rest.capacity / rest.weight)
@@ -201,10 +302,12 @@ impl<'a> Filling<'a> {
         self.shares.rates[pipe] = rate;
         self.shares.bottlenecks[pipe] = bottleneck;
         for resource in self.paths.resources_of(pipe) {
-            let rest = &mut self.rests[*resource as usize];
-            rest.capacity = (rest.capacity - rate).max(0.0);
-            rest.weight -= self.demands[pipe].weight;
-            rest.pipes -= 1;
+            let (rest, used) = (&mut self.rests[*resource as usize], (self.used)(*resource, pipe));
+            if used > 0.0 {
+                rest.capacity = (rest.capacity - rate * used).max(0.0);
+                rest.weight -= self.demands[pipe].weight * used;
+                rest.pipes -= 1;
+            }
         }
     }
 }
@@ -252,6 +355,30 @@ mod tests {
         let large = Demand { weight: 1e15, limit: 1.0 };
         let shares = max_min(&[10.0], &paths, &[large, Demand::unlimited(1e-3), Demand::unlimited(2e-3)]);
         assert!((shares.rates[1] - 3.0).abs() < 1e-9 && (shares.rates[2] - 6.0).abs() < 1e-9, "{shares:?}");
+    }
+
+    #[test]
+    fn connections_are_shared_in_bytes() {
+        // Ten connections: the second pipe needs four times as many for the same rate.
+        let paths = paths(&[vec![0], vec![0]], 1);
+        let used = |_, pipe: usize| [1.0 / 20.0, 1.0 / 5.0][pipe];
+        let shares = max_min_with(&[10.0], &paths, &[Demand::unlimited(1.0); 2], used);
+        assert_eq!(shares.rates, [40.0, 40.0]);
+    }
+
+    #[test]
+    fn projects_share_a_link_by_their_weights() {
+        let paths = paths(&[vec![0], vec![0], vec![0], vec![0, 1], vec![0]], 2);
+        let weights = [
+            ProjectWeight { resource: 0, project: 7, weight: 3.0 },
+            ProjectWeight { resource: 0, project: 8, weight: 1.0 },
+        ];
+        let projects = [Some(7), Some(8), Some(8), Some(7), None];
+        let fill = |demands: &[Demand]| max_min(&[100.0, 10.0], &paths, demands);
+        let shares = by_project(&[Demand::unlimited(1.0); 5], &weights, &projects, fill);
+        // The fourth pipe has its bottleneck elsewhere. The others share 90 as 3 : 1 : 1.
+        let expected = [54.0, 9.0, 9.0, 10.0, 18.0];
+        assert!(shares.rates.iter().zip(expected).all(|(rate, wanted)| (rate - wanted).abs() < 1e-9), "{shares:?}");
     }
 
     prop_compose! {

@@ -12,6 +12,7 @@ mod fair;
 mod outcome;
 mod pipe;
 mod scenario;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -21,18 +22,23 @@ use std::{
     collections::BinaryHeap,
 };
 
-use rand::SeedableRng as _;
+use rand::{RngExt as _, SeedableRng as _};
 use rand_distr::{Distribution as _, StandardNormal};
 use rand_pcg::Pcg64Mcg;
 
-use self::pipe::{FileEnd, PipeState};
 pub use self::{
     outcome::{Outcome, Summary},
     scenario::{Scenario, ScenarioError},
-    world::{CapacityChange, Deterioration, FileSize, KnownNetwork, PipePlan, Request, World},
+    world::{Background, CapacityChange, Deterioration, FileSize, KnownNetwork, PipePlan, Request, World},
+};
+use self::{
+    pipe::{FileEnd, PipeState},
+    slots::Slots,
 };
 use crate::{
-    optimiser::Optimiser,
+    limits::Limits,
+    network::Paths,
+    optimiser::{Assignment, Optimiser},
     period::{Decision, Period, PipeMeasurement, PipeTerms},
     shares::{Demand, max_min},
 };
@@ -60,7 +66,7 @@ pub fn simulate(
     optimiser: &mut dyn Optimiser,
     observe: &mut dyn FnMut(&PeriodRecord<'_>),
 ) -> Outcome {
-    let mut simulation = Simulation::new(world, seed);
+    let mut simulation = Simulation::new(world, seed, optimiser.assignment());
     while simulation.open_requests > 0
         && let Some(Reverse(Timed { at_s, event, .. })) = simulation.events.pop()
     {
@@ -71,6 +77,7 @@ pub fn simulate(
         match event {
             Event::Arrival(request) => simulation.arrive(request),
             Event::CapacityChange(change) => simulation.change_capacity(change),
+            Event::Background(resource) => simulation.change_background(resource),
             Event::Decision => simulation.decide(optimiser, observe),
             Event::Started(pipe) => simulation.start_sending(pipe),
             Event::FileEnd { pipe, generation } => simulation.end_files(pipe, generation),
@@ -87,6 +94,8 @@ enum Event {
     Arrival(u32),
     /// Index of the change.
     CapacityChange(u32),
+    /// The traffic of others on the link changes.
+    Background(u32),
     Decision,
     /// A connection of the pipe begins to send.
     Started(u32),
@@ -126,8 +135,16 @@ struct Simulation<'a> {
     scheduled: u64,
     pipes: Vec<PipeState>,
     terms: Vec<PipeTerms>,
-    /// The capacities of the resources now, without the loss by many connections.
-    capacities: Vec<f64>,
+    /// The pipes of each link.
+    links: Vec<Vec<u32>>,
+    assignment: Assignment,
+    slots: Slots,
+    limits: Limits,
+    paths: &'a Paths,
+    /// The capacities of the resources now relative to the original ones, without the loss by many connections.
+    factors: Vec<f64>,
+    /// The part of each resource that the traffic of others leaves.
+    left: Vec<f64>,
     /// For each request the files that are not finished.
     open_files: Vec<u64>,
     open_requests: usize,
@@ -135,13 +152,16 @@ struct Simulation<'a> {
     sizes: Vec<Pcg64Mcg>,
     failures: Pcg64Mcg,
     noise: Pcg64Mcg,
+    draws: Pcg64Mcg,
+    startups: Pcg64Mcg,
+    background: Pcg64Mcg,
     /// Whether the rates must be computed again.
     is_outdated: bool,
     outcome: Outcome,
 }
 
 impl<'a> Simulation<'a> {
-    fn new(world: &'a World, seed: u64) -> Self {
+    fn new(world: &'a World, seed: u64, assignment: Assignment) -> Self {
         // One generator for each purpose, so that the use of one does not change the numbers of another.
         let mut seeds = Pcg64Mcg::seed_from_u64(seed);
         let mut simulation = Self {
@@ -151,12 +171,21 @@ impl<'a> Simulation<'a> {
             scheduled: 0,
             pipes: world.pipes.iter().map(|_| PipeState::default()).collect(),
             terms: world.pipes.iter().map(|plan| plan.terms).collect(),
-            capacities: world.resources.capacities().to_vec(),
+            links: world.pipes_of_links(),
+            assignment,
+            slots: Slots::new(&world.known[0].view()),
+            limits: Limits::default(),
+            paths: &world.paths,
+            factors: vec![1.0; world.resources.len()],
+            left: vec![1.0; world.resources.len()],
             open_files: world.requests.iter().map(|request| request.files).collect(),
             open_requests: world.requests.iter().filter(|request| request.files > 0).count(),
             failures: Pcg64Mcg::from_rng(&mut seeds),
             noise: Pcg64Mcg::from_rng(&mut seeds),
             sizes: world.requests.iter().map(|_| Pcg64Mcg::from_rng(&mut seeds)).collect(),
+            draws: Pcg64Mcg::from_rng(&mut seeds),
+            startups: Pcg64Mcg::from_rng(&mut seeds),
+            background: Pcg64Mcg::from_rng(&mut seeds),
             is_outdated: false,
             outcome: Outcome::new(world),
         };
@@ -165,6 +194,9 @@ impl<'a> Simulation<'a> {
         }
         for (number, change) in world.changes.iter().enumerate() {
             simulation.schedule(change.at_s, Event::CapacityChange(number as u32));
+        }
+        if world.background.is_some() {
+            (0..world.links as u32).for_each(|link| simulation.schedule(0.0, Event::Background(link)));
         }
         simulation.schedule(0.0, Event::Decision);
         simulation
@@ -182,28 +214,78 @@ impl<'a> Simulation<'a> {
     }
 
     fn change_capacity(&mut self, change: u32) {
-        let CapacityChange { resource, factor, .. } = self.world.changes[change as usize];
-        self.capacities[resource as usize] = factor * self.world.resources.capacities()[resource as usize];
+        let CapacityChange { resource, factor, paths, .. } = &self.world.changes[change as usize];
+        self.factors[*resource as usize] = *factor;
+        self.paths = paths.as_ref().unwrap_or(self.paths);
         self.is_outdated = true;
     }
 
-    /// Starts files on the free connections of a pipe.
+    fn change_background(&mut self, link: u32) {
+        let Some(background) = self.world.background else { return };
+        let (left, for_s) = background.sample(&mut self.background);
+        self.left[link as usize] = left;
+        self.schedule(self.now_s + for_s, Event::Background(link));
+        self.is_outdated = true;
+    }
+
+    /// Starts files on the free connections of a pipe, or of its link if the pipes of a link share them.
     fn fill(&mut self, pipe: u32) {
-        let Self { world, now_s, .. } = *self;
-        self.pipes[pipe as usize].advance(now_s);
-        while let Some((request, known_bytes)) = self.pipes[pipe as usize].take_file() {
-            let sizes = &mut self.sizes[request as usize];
-            let bytes = known_bytes.unwrap_or_else(|| world.requests[request as usize].size.sample(sizes));
-            let fails_at = world.failing_fraction(&mut self.failures);
-            let state = &mut self.pipes[pipe as usize];
-            state.start(request, bytes, fails_at, now_s);
-            if world.startup_s > 0.0 {
-                self.schedule(now_s + world.startup_s, Event::Started(pipe));
-            } else {
-                state.begin_sending();
-            }
+        if self.assignment == Assignment::ByPipe {
+            while self.pipes[pipe as usize].has_free_connection() && self.start_file(pipe) {}
+            self.expect_file_end(pipe);
+            return;
         }
-        self.expect_file_end(pipe);
+        let link = self.terms[pipe as usize].link as usize;
+        while let Some(next) = self.next_activity(link)
+            && self.start_file(next)
+        {}
+        for index in 0..self.links[link].len() {
+            self.expect_file_end(self.links[link][index]);
+        }
+    }
+
+    /// Returns the pipe of a link that starts the next file; `None` without a free connection or a file.
+    fn next_activity(&mut self, link: usize) -> Option<u32> {
+        let state = |pipe: &u32| &self.pipes[*pipe as usize];
+        let weight = |pipe: &u32| self.terms[*pipe as usize].activity_weight;
+        let sum = |count: fn(&PipeState) -> u32| self.links[link].iter().map(|pipe| count(state(pipe))).sum::<u32>();
+        if sum(PipeState::running) >= sum(|state| state.connections) {
+            return None;
+        }
+        let waiting: Vec<u32> = self.links[link].iter().copied().filter(|pipe| state(pipe).has_waiting()).collect();
+        if self.assignment == Assignment::RoundRobin {
+            let used = |pipe: &u32| f64::from(state(pipe).running()) / weight(pipe);
+            return waiting.into_iter().min_by(|one, other| used(one).total_cmp(&used(other)));
+        }
+        let mut rest = self.draws.random_range(0.0..1.0) * waiting.iter().map(weight).sum::<f64>();
+        let last = waiting.last().copied();
+        let is_drawn = |pipe: &u32| {
+            rest -= weight(pipe);
+            rest < 0.0
+        };
+        waiting.into_iter().find(is_drawn).or(last)
+    }
+
+    /// Starts the next file of a pipe. Returns false if there is none, or no connection of a storage is free.
+    fn start_file(&mut self, pipe: u32) -> bool {
+        let Self { world, now_s, .. } = *self;
+        let state = &mut self.pipes[pipe as usize];
+        if !state.has_waiting() || !self.slots.take(pipe) {
+            return false;
+        }
+        state.advance(now_s);
+        let Some((request, known_bytes)) = state.take_file() else { return false };
+        let sizes = &mut self.sizes[request as usize];
+        let bytes = known_bytes.unwrap_or_else(|| world.requests[request as usize].size.sample(sizes));
+        state.start(request, bytes, world.failing_fraction(&mut self.failures), now_s);
+        if world.startup_s > 0.0 {
+            // Files of one size that start together would stay in step for ever without a difference.
+            let startup_s = world.startup_s * self.startups.random_range(0.5..1.5);
+            self.schedule(now_s + startup_s, Event::Started(pipe));
+        } else {
+            state.begin_sending();
+        }
+        true
     }
 
     /// Schedules the end of the next file of a pipe, or new rates if its number of connections has changed.
@@ -230,6 +312,7 @@ impl<'a> Simulation<'a> {
         }
         state.advance_to_end(self.now_s);
         while let Some(FileEnd { request, has_failed }) = state.take_ended(self.now_s) {
+            self.slots.give_back(pipe);
             if has_failed {
                 continue;
             }
@@ -241,6 +324,9 @@ impl<'a> Simulation<'a> {
             }
         }
         self.fill(pipe);
+        for waiting in self.slots.take_waiting() {
+            self.fill(waiting);
+        }
     }
 
     fn decide(&mut self, optimiser: &mut dyn Optimiser, observe: &mut dyn FnMut(&PeriodRecord<'_>)) {
@@ -255,15 +341,18 @@ impl<'a> Simulation<'a> {
             measured.push(measurement);
             received_bytes.push(bytes);
         }
-        let network = self.world.known.as_ref().map(KnownNetwork::view);
+        let known = self.world.known.iter().rfind(|known| known.from_s <= self.now_s);
+        let known = known.expect("a network is known from the start");
+        known.note_exceeded_limits(&mut measured, self.world.period_s);
         let (end_s, length_s) = (self.now_s, self.world.period_s);
-        let period = Period { end_s, length_s, pipes: &measured, terms: &self.terms, network };
-        let decisions = optimiser.decide(&period);
+        let period = Period { end_s, length_s, pipes: &measured, terms: &self.terms, network: known.view() };
+        let mut decisions = optimiser.decide(&period);
         assert_eq!(decisions.len(), self.pipes.len(), "an optimiser decides about each pipe");
+        self.limits.apply(&period, &mut decisions);
         for (pipe, decision) in decisions.iter().enumerate() {
             self.pipes[pipe].connections = decision.connections;
-            self.fill(pipe as u32);
         }
+        (0..decisions.len()).for_each(|pipe| self.fill(pipe as u32));
         let (pipes, received_bytes, decisions) = (&measured, &received_bytes, &decisions);
         observe(&PeriodRecord { end_s: self.now_s, pipes, received_bytes, decisions });
         self.schedule(self.now_s + self.world.period_s, Event::Decision);
@@ -277,8 +366,10 @@ impl<'a> Simulation<'a> {
             Demand { weight: sending * plan.rtt_weight, limit: sending * plan.connection_bytes_per_s }
         };
         let demands: Vec<_> = self.pipes.iter().zip(&self.world.pipes).map(demand).collect();
-        let capacities = self.world.capacities(&self.capacities, |pipe| self.pipes[pipe as usize].sending());
-        let rates = max_min(&capacities, &self.world.paths, &demands).rates;
+        let now = self.world.resources.capacities().iter().zip(&self.factors).zip(&self.left);
+        let now: Vec<_> = now.map(|((capacity, factor), left)| capacity * factor * left).collect();
+        let capacities = self.world.capacities(&now, self.paths, |pipe| self.pipes[pipe as usize].sending());
+        let rates = max_min(&capacities, self.paths, &demands).rates;
         for (pipe, rate) in rates.into_iter().enumerate() {
             if let Some((at_s, generation)) = self.pipes[pipe].set_rate(rate, self.now_s) {
                 self.schedule(at_s, Event::FileEnd { pipe: pipe as u32, generation });

@@ -55,6 +55,8 @@ pub(crate) enum OptimiserName {
     /// The rule of FTS 3.14, which does not remember the last throughput.
     #[value(name = "fts-3.14")]
     Fts314,
+    /// The rule of FTS 3.13, and the connections of a link divided among its activities by weight.
+    Fts4Wrr,
     /// The gradient of a utility, estimated from the last change (ALTO/TCN).
     TcnZero,
     /// The gradient of a model of the network that does not know that connections cost goodput (ALTO/TCN).

@@ -1,6 +1,6 @@
 //! The rule of FTS (`Optimizer::optimizeConnectionsForPair`), from its success rate and the trend of its throughput.
 //!
-//! Once per period, for each pipe with files:
+//! Once per period, for each link (the pipes with the same source and destination) with files:
 //!
 //! 1. Success below 97 %: one connection less, unless it rises, is at least 96 %, and retries did not grow.
 //! 2. Fewer files than connections: no change.
@@ -16,8 +16,8 @@
 
 use std::collections::VecDeque;
 
-use super::Optimiser;
-use crate::period::{Decision, EndedFiles, Period, PipeMeasurement, Reason};
+use super::{Assignment, Optimiser};
+use crate::period::{Decision, EndedFiles, Period, PipeMeasurement, PipeTerms, Reason};
 
 /// Time over which the mean duration of files is computed, and the longest window, in seconds.
 const LONGEST_WINDOW_S: f64 = 1800.0;
@@ -37,10 +37,10 @@ const SAME_S: f64 = 300.0;
 /// Maximum number of streams of a transfer: the queue counts so often in the modes that set streams.
 const STREAMS: u64 = 16;
 
-/// Whether the last throughput and success of a pipe are known.
+/// Whether the last throughput and success of a link are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// As in FTS 3.13: one object per pipe lives on.
+    /// As in FTS 3.13: one object per link lives on.
     Kept,
     /// As in FTS 3.14 (read from its source, not seen in production): each cycle creates a new object, whose last values
     /// are the current ones.
@@ -67,12 +67,20 @@ pub struct FtsSettings {
     pub mode: u8,
     /// Whether it remembers.
     pub memory: Memory,
+    /// How the connections of a link are given to its activities.
+    pub assignment: Assignment,
 }
 
 impl Default for FtsSettings {
     /// The settings as shipped: half of the range, two connections more at a time.
     fn default() -> Self {
-        Self { start: 66, range: FtsRange { min: 2, max: 130 }, mode: 2, memory: Memory::Kept }
+        Self {
+            start: 66,
+            range: FtsRange { min: 2, max: 130 },
+            mode: 2,
+            memory: Memory::Kept,
+            assignment: Assignment::Draw,
+        }
     }
 }
 
@@ -80,25 +88,67 @@ impl Default for FtsSettings {
 #[derive(Debug)]
 pub struct Fts {
     settings: FtsSettings,
-    pipes: Vec<PipeState>,
+    links: Vec<LinkState>,
 }
 
 impl Fts {
     /// Creates the optimiser.
     pub fn new(settings: FtsSettings) -> Self {
-        Self { settings, pipes: Vec::new() }
+        Self { settings, links: Vec::new() }
     }
 }
 
 impl Optimiser for Fts {
     fn decide(&mut self, period: &Period<'_>) -> Vec<Decision> {
-        self.pipes.resize_with(period.pipes.len(), PipeState::default);
-        let pipes = self.pipes.iter_mut().zip(period.pipes);
-        pipes.map(|(state, measured)| state.decide(&self.settings, period, measured)).collect()
+        let links = measured_links(period);
+        self.links.resize_with(links.len(), LinkState::default);
+        let decide = |(state, link): (&mut LinkState, &Link)| state.decide(&self.settings, period, &link.measured);
+        let decided: Vec<_> = self.links.iter_mut().zip(&links).map(decide).collect();
+        let mut rests: Vec<_> = decided.iter().map(|decision| decision.connections).collect();
+        let mut weights: Vec<_> = links.iter().map(|link| link.live_weight).collect();
+        let mut part = |(terms, measured): (&PipeTerms, &PipeMeasurement)| {
+            let link = terms.link as usize;
+            let Decision { reason, .. } = decided[link];
+            if !measured.is_live() {
+                // A link without files keeps its number for the next ones.
+                let connections = if links[link].live_weight == 0.0 { std::mem::take(&mut rests[link]) } else { 0 };
+                return Decision { connections, reason };
+            }
+            let connections = (f64::from(rests[link]) * terms.activity_weight / weights[link]).round() as u32;
+            rests[link] -= connections;
+            weights[link] -= terms.activity_weight;
+            Decision { connections, reason }
+        };
+        period.terms.iter().zip(period.pipes).map(&mut part).collect()
+    }
+
+    fn assignment(&self) -> Assignment {
+        self.settings.assignment
     }
 }
 
-/// What FTS computes from the window of a pipe.
+/// A link in a period.
+#[derive(Debug, Clone, Copy, Default)]
+struct Link {
+    /// The sums over its pipes.
+    measured: PipeMeasurement,
+    /// The sum of the weights of the pipes with files.
+    live_weight: f64,
+}
+
+fn measured_links(period: &Period<'_>) -> Vec<Link> {
+    let mut links = vec![Link::default(); period.terms.iter().map(|terms| terms.link as usize + 1).max().unwrap_or(0)];
+    for (terms, measured) in period.terms.iter().zip(period.pipes) {
+        let link = &mut links[terms.link as usize];
+        link.measured.add(measured);
+        if measured.is_live() {
+            link.live_weight += terms.activity_weight;
+        }
+    }
+    links
+}
+
+/// What FTS computes from the window of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Trend {
     success: u8,
@@ -117,7 +167,7 @@ struct Sample {
 }
 
 #[derive(Debug, Default)]
-struct PipeState {
+struct LinkState {
     /// The number of connections; `None` before the first decision.
     connections: Option<u32>,
     /// The last half hour.
@@ -126,7 +176,7 @@ struct PipeState {
     decided_s: f64,
 }
 
-impl PipeState {
+impl LinkState {
     fn decide(&mut self, settings: &FtsSettings, period: &Period<'_>, measured: &PipeMeasurement) -> Decision {
         self.remember(period, measured);
         if !measured.is_live() {
@@ -246,7 +296,10 @@ fn bounded(wanted: u32, now: u32, measured: &PipeMeasurement, settings: &FtsSett
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::period::PipeTerms;
+    use crate::{
+        network::{Paths, Resources},
+        period::NetworkView,
+    };
 
     /// A pipe with enough files; each takes 10 s.
     fn measured(rate: f64, finished: u64, retried: u64) -> PipeMeasurement {
@@ -265,8 +318,10 @@ mod tests {
         let mut fts = Fts::new(settings);
         let decide = |(index, measured): (usize, &PipeMeasurement)| {
             let end_s = 60.0 * (index + 1) as f64;
-            let terms = &[PipeTerms::default()];
-            let period = Period { end_s, length_s: 60.0, pipes: &[*measured], terms, network: None };
+            let terms = &[PipeTerms::of_link(0)];
+            let (resources, paths) = (Resources::default(), Paths::unknown(1));
+            let network = NetworkView { resources: &resources, paths: &paths, weights: &[], is_complete: false };
+            let period = Period { end_s, length_s: 60.0, pipes: &[*measured], terms, network };
             let decision = fts.decide(&period)[0];
             (decision.connections, decision.reason)
         };

@@ -19,9 +19,9 @@ use rand_pcg::Pcg64Mcg;
 
 use super::Optimiser;
 use crate::{
-    network::Paths,
+    network::ResourceKind,
     period::{Decision, NetworkView, Period, PipeMeasurement, Reason},
-    shares::{Demand, max_min},
+    shares::{Demand, max_min_with},
 };
 
 /// Part of the momentum that remains in each period.
@@ -136,17 +136,19 @@ impl Tcn {
         self.pipes.iter_mut().zip(period.pipes).map(add).collect()
     }
 
-    fn bounds(&self, period: &Period<'_>, network: &NetworkView<'_>) -> Vec<f64> {
+    fn bounds(&self, period: &Period<'_>) -> Vec<f64> {
         let weight = |pipe: usize| if self.pipes[pipe].is_live { period.terms[pipe].weight } else { 0.0 };
         let demands: Vec<_> = (0..self.pipes.len()).map(|pipe| Demand::unlimited(weight(pipe))).collect();
-        let mut bounds = max_min(network.capacities, network.paths, &demands).rates;
+        let NetworkView { resources, paths, .. } = period.network;
+        let used = |resource, _| if resources.kind(resource) == ResourceKind::Connections { 0.0 } else { 1.0 };
+        let mut bounds = max_min_with(resources.capacities(), paths, &demands, used).rates;
         bounds.iter_mut().filter(|bound| bound.is_infinite()).for_each(|bound| *bound = 0.0);
         bounds
     }
 
-    fn gradient(&mut self, period: &Period<'_>, network: &NetworkView<'_>) -> Vec<f64> {
+    fn gradient(&mut self, period: &Period<'_>) -> Vec<f64> {
         let rates = self.mean_rates(period);
-        let bounds = self.bounds(period, network);
+        let bounds = self.bounds(period);
         let live = self.pipes.iter().filter(|state| state.is_live).count().max(1) as f64;
         let reference = (bounds.iter().sum::<f64>() / live).max(1.0);
         let deficits: Vec<_> = bounds.iter().zip(&rates).map(|(bound, rate)| penalty(*bound, *rate)).collect();
@@ -157,7 +159,7 @@ impl Tcn {
             }
             Order::First => {
                 let values: Vec<_> = deficits.iter().map(|deficit| 1.0 + 2.0 * PENALTY * deficit / reference).collect();
-                modelled(period, network, &values)
+                modelled(period, &values)
             }
         }
     }
@@ -171,22 +173,24 @@ impl Tcn {
 }
 
 /// Returns the gradient of the model. `values` has the value of a byte for each pipe.
-fn modelled(period: &Period<'_>, network: &NetworkView<'_>, values: &[f64]) -> Vec<f64> {
+fn modelled(period: &Period<'_>, values: &[f64]) -> Vec<f64> {
+    let NetworkView { resources, paths, .. } = period.network;
     let connections = |pipe: usize| f64::from(period.pipes[pipe].connections);
-    let mut counts = vec![0.0; network.capacities.len()];
+    let mut counts = vec![0.0; resources.len()];
     for pipe in 0..values.len() {
-        let resources = network.paths.resources_of(pipe);
-        resources.iter().for_each(|resource| counts[*resource as usize] += connections(pipe));
+        let path = paths.resources_of(pipe).iter();
+        path.for_each(|resource| counts[*resource as usize] += connections(pipe));
     }
-    let per_connection = |resource: u32| network.capacities[resource as usize] / counts[resource as usize];
+    let per_connection = |resource: u32| resources.capacities()[resource as usize] / counts[resource as usize];
     let bottleneck = |pipe: usize| {
-        let resources = network.paths.resources_of(pipe).iter().copied();
-        let least = resources.min_by(|one, other| per_connection(*one).total_cmp(&per_connection(*other)))?;
+        let path = paths.resources_of(pipe).iter().copied();
+        let in_bytes = path.filter(|resource| resources.kind(*resource) != ResourceKind::Connections);
+        let least = in_bytes.min_by(|one, other| per_connection(*one).total_cmp(&per_connection(*other)))?;
         let rate = period.pipes[pipe].received_bytes / period.length_s;
         (per_connection(least) * connections(pipe) <= rate).then_some(least)
     };
     let bottlenecks: Vec<_> = (0..values.len()).map(bottleneck).collect();
-    let mut means = vec![0.0; network.capacities.len()];
+    let mut means = vec![0.0; resources.len()];
     for (pipe, bottleneck) in bottlenecks.iter().enumerate() {
         if let Some(resource) = bottleneck {
             means[*resource as usize] += values[pipe] * connections(pipe) / counts[*resource as usize];
@@ -201,10 +205,8 @@ fn modelled(period: &Period<'_>, network: &NetworkView<'_>, values: &[f64]) -> V
 
 impl Optimiser for Tcn {
     fn decide(&mut self, period: &Period<'_>) -> Vec<Decision> {
-        let unknown = Paths::unknown(period.pipes.len());
-        let network = period.network_or(&unknown);
         let has_changed = self.restart(period);
-        let gradient = self.gradient(period, &network);
+        let gradient = self.gradient(period);
         let decay = (-f64::from(self.periods) / EXPLORATION_DECAY).exp();
         let probability = if has_changed { 1.0 } else { (EXPLORATION * decay).max(LEAST_EXPLORATION) };
         self.periods += 1;
@@ -235,7 +237,7 @@ impl Optimiser for Tcn {
 mod tests {
     use super::*;
     use crate::{
-        network::Incidences,
+        network::{Incidences, Paths, Resources},
         period::PipeTerms,
         simulation::{Scenario, Summary, World, simulate},
     };
@@ -285,21 +287,23 @@ mod tests {
         let mut of_pipes = Incidences::default();
         (0..2).for_each(|_| of_pipes.push(&[0]));
         let paths = Paths::new(of_pipes, 1);
-        let network = NetworkView { capacities: &[100.0], paths: &paths, first_rule: 1, is_complete: true };
+        let mut resources = Resources::default();
+        resources.add("link".to_owned(), ResourceKind::Network, 100.0);
+        let network = NetworkView { resources: &resources, paths: &paths, weights: &[], is_complete: true };
         let pipe = |connections, received_bytes| PipeMeasurement {
             connections,
             connection_s: f64::from(connections),
             received_bytes,
             ..PipeMeasurement::default()
         };
-        let (pipes, terms) = ([pipe(2, 40.0), pipe(3, 60.0)], [PipeTerms::default(); 2]);
-        let period = Period { end_s: 1.0, length_s: 1.0, pipes: &pipes, terms: &terms, network: Some(network) };
+        let (pipes, terms) = ([pipe(2, 40.0), pipe(3, 60.0)], [0, 1].map(PipeTerms::of_link));
+        let period = Period { end_s: 1.0, length_s: 1.0, pipes: &pipes, terms: &terms, network };
         // d(T1 + 2 T2)/dn1 = 100 · 3/25 − 2 · 100 · 3/25, d/dn2 = 2 · 100 · 2/25 − 100 · 2/25.
-        let gradient = modelled(&period, &network, &[1.0, 2.0]);
+        let gradient = modelled(&period, &[1.0, 2.0]);
         assert!((gradient[0] + 12.0).abs() < 1e-9 && (gradient[1] - 8.0).abs() < 1e-9, "{gradient:?}");
         // With less than its part, a pipe is not bottlenecked: its rate per connection.
         let pipes = [pipe(2, 10.0), pipe(3, 60.0)];
-        let gradient = modelled(&Period { pipes: &pipes, ..period }, &network, &[1.0, 1.0]);
+        let gradient = modelled(&Period { pipes: &pipes, ..period }, &[1.0, 1.0]);
         assert!((gradient[0] - 5.0).abs() < 1e-9, "{gradient:?}");
     }
 }

@@ -73,6 +73,9 @@ pub(super) struct PipeState {
     received_bytes: f64,
     /// Sum of the times for which connections were in use.
     connection_s: f64,
+    /// The part of it after the start of files.
+    receiving_s: f64,
+    started_files: u64,
     ended: EndedFiles,
 }
 
@@ -83,11 +86,18 @@ impl PipeState {
         self.waiting.push_back(Waiting { request, files, bytes: None });
     }
 
-    /// Takes a file from the queue, if a connection is free: its request, and its size if it was tried before.
+    /// Returns whether the pipe has fewer files on connections than it may have.
+    pub(super) fn has_free_connection(&self) -> bool {
+        self.running() < self.connections
+    }
+
+    /// Returns whether a file waits.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.queued_files > 0
+    }
+
+    /// Takes a file from the queue: its request, and its size if it was tried before.
     pub(super) fn take_file(&mut self) -> Option<(u32, Option<f64>)> {
-        if self.running() >= self.connections {
-            return None;
-        }
         let waiting = self.waiting.front_mut()?;
         let file = (waiting.request, waiting.bytes);
         waiting.files -= 1;
@@ -101,6 +111,7 @@ impl PipeState {
     /// Starts a file, which fails after the fraction `fails_at` of its bytes, if there is one.
     pub(super) fn start(&mut self, request: u32, bytes: f64, fails_at: Option<f64>, now_s: f64) {
         let end = bytes * fails_at.unwrap_or(1.0);
+        self.started_files += 1;
         self.starting.push_back(Transfer { end, request, bytes, has_failed: fails_at.is_some(), started_s: now_s });
     }
 
@@ -116,7 +127,8 @@ impl PipeState {
         self.sending.len() as u32
     }
 
-    fn running(&self) -> u32 {
+    /// Returns the number of files on connections.
+    pub(super) fn running(&self) -> u32 {
         (self.sending.len() + self.starting.len()) as u32
     }
 
@@ -131,6 +143,7 @@ impl PipeState {
         let passed_s = now_s - self.advanced_s;
         let progress = self.rate * passed_s;
         self.connection_s += passed_s * f64::from(self.running());
+        self.receiving_s += passed_s * f64::from(self.sending());
         self.advanced_s = now_s;
         self.progress += progress;
         self.received_bytes += progress * f64::from(self.sending());
@@ -189,8 +202,11 @@ impl PipeState {
         let sending: f64 = self.sending.iter().map(|Reverse(transfer)| transfer.end - self.progress).sum();
         let starting: f64 = self.starting.iter().map(|transfer| transfer.end).sum();
         let measurement = PipeMeasurement {
+            granted: self.connections,
             connections: self.running(),
             connection_s: std::mem::take(&mut self.connection_s),
+            receiving_s: std::mem::take(&mut self.receiving_s),
+            started_files: std::mem::take(&mut self.started_files),
             queued_files: self.queued_files,
             remaining_bytes: queued + sending + starting,
             ended: std::mem::take(&mut self.ended),

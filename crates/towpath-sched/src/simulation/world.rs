@@ -1,13 +1,17 @@
 //! The simulated world: a network, pipes, and requests.
 
 use rand::RngExt as _;
-use rand_distr::{Distribution as _, LogNormal};
+use rand_distr::{Distribution as _, Exp1, LogNormal};
 use rand_pcg::Pcg64Mcg;
 
 use crate::{
     network::{Paths, ResourceIndex, Resources},
-    period::{NetworkView, PipeTerms},
+    period::{NetworkView, PipeMeasurement, PipeTerms},
+    shares::ProjectWeight,
 };
+
+/// Largest part of the capacity of a link that the traffic of others has.
+const LARGEST_BACKGROUND: f64 = 0.9;
 
 /// The simulated world. All fields are independent of the optimiser.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,17 +24,21 @@ pub struct World {
     pub pipes: Vec<PipePlan>,
     /// The requests, each for one pipe.
     pub requests: Vec<Request>,
-    /// What the optimiser knows about the network; `None` for nothing.
-    pub known: Option<KnownNetwork>,
+    /// Number of resources that are links; those after them are storages.
+    pub links: usize,
+    /// What the optimiser knows about the network, by time; the first from the start.
+    pub known: Vec<KnownNetwork>,
     /// Changes of capacities, by time.
     pub changes: Vec<CapacityChange>,
+    /// The traffic of others on each link; optimisers do not know it.
+    pub background: Option<Background>,
     /// The loss of capacity by many connections.
     pub deterioration: Deterioration,
     /// Time between two decisions in seconds.
     pub period_s: f64,
     /// Standard deviation of the measured bytes of a period, as a fraction of them.
     pub noise: f64,
-    /// Idle time of the connection at the start of each file, in seconds.
+    /// Mean idle time of the connection at the start of each file, in seconds: from half of it to one and a half.
     pub startup_s: f64,
     /// Probability with which an attempt fails, at a random part of the file. It is always tried again.
     pub failures: f64,
@@ -38,24 +46,40 @@ pub struct World {
     pub limit_s: f64,
 }
 
-/// The network as the optimiser knows it.
+/// The network as the optimiser knows it from a time on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownNetwork {
-    /// The assumed capacities of all resources, and the limits of rules, in bytes per second.
-    pub capacities: Vec<f64>,
+    /// The time in seconds.
+    pub from_s: f64,
+    /// The resources of the network with their assumed capacities, and those of rules. The simulation enforces limits of
+    /// connections; the optimiser keeps the other rules.
+    pub resources: Resources,
     /// The known resources of each pipe, and its rules.
     pub paths: Paths,
-    /// Index of the first rule. The simulation does not enforce rules: the optimiser does.
-    pub first_rule: usize,
-    /// Whether these are all of the resources.
+    /// The weights of projects.
+    pub weights: Vec<ProjectWeight>,
+    /// The limits of the rates of storages.
+    pub storage_rates: Vec<ResourceIndex>,
+    /// Whether the paths have all resources of the network.
     pub is_complete: bool,
 }
 
 impl KnownNetwork {
     /// Returns it as an optimiser receives it.
     pub(super) fn view(&self) -> NetworkView<'_> {
-        let Self { capacities, paths, first_rule, is_complete } = self;
-        NetworkView { capacities, paths, first_rule: *first_rule, is_complete: *is_complete }
+        let Self { resources, paths, weights, is_complete, .. } = self;
+        NetworkView { resources, paths, weights, is_complete: *is_complete }
+    }
+
+    /// Notes the pipes of storages that exceed the limit of their rate.
+    pub(super) fn note_exceeded_limits(&self, measured: &mut [PipeMeasurement], period_s: f64) {
+        for limit in &self.storage_rates {
+            let pipes = self.paths.pipes_of(*limit);
+            let received: f64 = pipes.iter().map(|pipe| measured[*pipe as usize].received_bytes).sum();
+            if received > self.resources.capacities()[*limit as usize] * period_s {
+                pipes.iter().for_each(|pipe| measured[*pipe as usize].exceeds_storage_limit = true);
+            }
+        }
     }
 }
 
@@ -72,8 +96,8 @@ pub struct PipePlan {
     pub rtt_weight: f64,
 }
 
-/// A change of the capacity of a resource. Optimisers do not know it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A change of the capacity of a resource.
+#[derive(Debug, Clone, PartialEq)]
 pub struct CapacityChange {
     /// Its time in seconds.
     pub at_s: f64,
@@ -81,6 +105,26 @@ pub struct CapacityChange {
     pub resource: ResourceIndex,
     /// From then on the capacity is this multiple of that of [`World::resources`]; 0 for a link that is cut.
     pub factor: f64,
+    /// The paths from then on, and the links of each pipe, if they change.
+    pub paths: Option<Paths>,
+    pub(super) links: Option<Vec<Vec<ResourceIndex>>>,
+}
+
+/// Traffic of others on links, with exponential distributions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Background {
+    /// Mean part of the capacity of a link.
+    pub part: f64,
+    /// Mean time in seconds between two changes.
+    pub every_s: f64,
+}
+
+impl Background {
+    /// Returns the next part of the capacity that is left, and the time in seconds for which it is.
+    pub(super) fn sample(self, random: &mut Pcg64Mcg) -> (f64, f64) {
+        let exponential: [f64; 2] = std::array::from_fn(|_| Exp1.sample(random));
+        (1.0 - (self.part * exponential[0]).min(LARGEST_BACKGROUND), self.every_s * exponential[1])
+    }
 }
 
 /// A number of files that arrive together.
@@ -158,16 +202,25 @@ impl Deterioration {
 
 impl World {
     /// Returns `capacities` after the loss by the numbers of `sending` connections of pipes.
-    pub(super) fn capacities(&self, capacities: &[f64], sending: impl Fn(u32) -> u32) -> Vec<f64> {
+    pub(super) fn capacities(&self, capacities: &[f64], paths: &Paths, sending: impl Fn(u32) -> u32) -> Vec<f64> {
         let Deterioration { exponent, connections } = self.deterioration;
         if exponent == 0.0 {
             return capacities.to_vec();
         }
         let left = |(resource, capacity): (usize, &f64)| {
-            let count: u32 = self.paths.pipes_of(resource as u32).iter().map(|pipe| sending(*pipe)).sum();
+            let count: u32 = paths.pipes_of(resource as u32).iter().map(|pipe| sending(*pipe)).sum();
             capacity * (connections / f64::from(count).max(1.0)).powf(exponent).min(1.0)
         };
         capacities.iter().enumerate().map(left).collect()
+    }
+
+    /// Returns the pipes of each link.
+    pub(super) fn pipes_of_links(&self) -> Vec<Vec<u32>> {
+        let mut links = vec![Vec::new(); self.pipes.iter().map(|plan| plan.terms.link as usize + 1).max().unwrap_or(0)];
+        for (pipe, plan) in self.pipes.iter().enumerate() {
+            links[plan.terms.link as usize].push(pipe as u32);
+        }
+        links
     }
 
     /// Returns the part of a file after which an attempt fails; `None` if it succeeds.

@@ -21,7 +21,7 @@ const EXCESS: f64 = 1.06;
 const RESOURCE_WEIGHT: f64 = 0.5;
 
 /// Cumulative sum test for contention (E. S. Page: "Continuous inspection schemes", Biometrika 41, 1954): the loss that is
-/// permitted in each period, and the excess over it at which the pipe is contended, as logarithms of the efficiency.
+/// permitted in each period, and the excess over it at which there is contention, as logarithms of the efficiency.
 const PERMITTED_LOSS: f64 = 0.1;
 const ALARM: f64 = 0.06;
 
@@ -56,8 +56,9 @@ pub(super) struct Observation {
     pub(super) length_s: f64,
     /// The lowest efficiency of a resource of the path; `None` without a known resource.
     pub(super) lowest_efficiency: Option<f64>,
-    /// Whether one of the resources of the path has no free capacity.
+    /// Whether a resource of the path has no free capacity.
     pub(super) is_full: bool,
+
     /// Remaining bytes / their mean over all pipes that have some.
     pub(super) backlog: f64,
 }
@@ -67,10 +68,17 @@ pub(super) struct Observation {
 pub(super) struct PipeState {
     /// Logarithm of the correction within its bottleneck, against unequal rates of connections.
     pub(super) trim: f64,
+    /// Moving average of the rate of the pipe in bytes per second.
+    pub(super) mean_rate: f64,
     /// Bytes per second of a connection without contention; 0 if unknown.
     connection_rate: f64,
     /// Number of periods whose mean it is.
     samples: u32,
+    /// Files that were started, and the time at their start without bytes, in seconds.
+    started_files: u64,
+    startup_s: f64,
+    /// Mean bytes of a file.
+    file_bytes: f64,
     /// Moving average of the rate of a connection.
     recent_rate: f64,
     /// Decisions since the first measurement.
@@ -81,21 +89,23 @@ pub(super) struct PipeState {
     limit: f64,
     /// The limit when it was contended last.
     knee: f64,
-    connections: u32,
 }
 
 impl Default for PipeState {
     fn default() -> Self {
         Self {
             trim: 0.0,
+            mean_rate: 0.0,
             connection_rate: 0.0,
             samples: 0,
+            started_files: 0,
+            startup_s: 0.0,
+            file_bytes: f64::INFINITY,
             recent_rate: 0.0,
             periods: 0,
             loss: 0.0,
             limit: f64::INFINITY,
             knee: f64::INFINITY,
-            connections: 0,
         }
     }
 }
@@ -111,11 +121,6 @@ impl PipeState {
         self.limit
     }
 
-    /// Returns the last decided number of connections.
-    pub(super) fn connections(&self) -> u32 {
-        self.connections
-    }
-
     /// Returns whether nothing was received yet.
     pub(super) fn is_new(&self) -> bool {
         self.samples == 0
@@ -126,13 +131,26 @@ impl PipeState {
         self.periods < LEARNING_PERIODS
     }
 
-    /// Learns the rate of a connection from the first bytes.
+    /// Learns the rate of a connection from the first bytes, and what a file costs besides.
     pub(super) fn measure_first(&mut self, measured: &PipeMeasurement) {
         if self.is_new()
             && let Some(rate) = rate_of_connection(measured)
         {
             (self.connection_rate, self.recent_rate, self.samples) = (rate, rate, 1);
         }
+        self.started_files += measured.started_files;
+        self.startup_s += measured.connection_s - measured.receiving_s;
+        let files = measured.queued_files + u64::from(measured.connections);
+        if files > 0 {
+            self.file_bytes = measured.remaining_bytes / files as f64;
+        }
+    }
+
+    /// Returns the connections that a rate of one byte per second needs: the time to receive a byte, and its part of the
+    /// time at the start of a file.
+    pub(super) fn connections_per_rate(&self) -> f64 {
+        let startup_s = self.startup_s / (self.started_files as f64).max(1.0);
+        1.0 / self.connection_rate.max(1.0) + startup_s / self.file_bytes.max(1.0)
     }
 
     /// Learns from a period.
@@ -150,7 +168,7 @@ impl PipeState {
         } else if self.recent_rate > EXCESS * self.connection_rate {
             self.connection_rate = self.recent_rate;
         }
-        let offered = measured.connection_s / length_s * self.connection_rate;
+        let offered = measured.receiving_s / length_s * self.connection_rate;
         self.loss = (self.loss - efficiency - PERMITTED_LOSS).max(0.0);
         if self.loss > ALARM && !is_full {
             self.limit = (offered * (DECREASE * efficiency).exp()).min(self.limit);
@@ -162,12 +180,12 @@ impl PipeState {
         }
     }
 
-    /// Returns the connections for a rate in bytes per second, at least 1.
-    pub(super) fn wanted(&self, rate: f64, is_path_complete: bool) -> f64 {
-        let wanted = (rate / self.connection_rate).max(1.0);
+    /// Returns the connections for a rate in bytes per second, at least 1, after `granted` ones.
+    pub(super) fn wanted(&self, rate: f64, granted: u32, is_path_complete: bool) -> f64 {
+        let wanted = (rate * self.connections_per_rate()).max(1.0);
         match is_path_complete {
             true => wanted,
-            false => wanted.min(UNKNOWN_FACTOR * f64::from(self.connections.max(1))),
+            false => wanted.min(UNKNOWN_FACTOR * f64::from(granted.max(1))),
         }
     }
 
@@ -184,13 +202,12 @@ impl PipeState {
         if !self.is_new() {
             self.periods = self.periods.saturating_add(1);
         }
-        self.connections = connections;
         Decision { connections, reason }
     }
 }
 
-/// Returns the mean rate of a connection in bytes per second; `None` if nothing was received.
+/// Returns the mean rate of a connection in bytes per second, after the start of files; `None` if nothing was received.
 fn rate_of_connection(measured: &PipeMeasurement) -> Option<f64> {
-    (measured.connection_s > 0.0 && measured.received_bytes > 0.0)
-        .then(|| measured.received_bytes / measured.connection_s)
+    (measured.receiving_s > 0.0 && measured.received_bytes > 0.0)
+        .then(|| measured.received_bytes / measured.receiving_s)
 }
