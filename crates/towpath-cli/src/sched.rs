@@ -11,14 +11,12 @@ use std::{
 use serde_json::{Value, json};
 use towpath_proto::units::{rate_text, size_text};
 use towpath_sched::{
-    optimiser::{
-        Assignment, Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings,
-    },
+    optimiser::OptimiserName,
     simulation::{PeriodRecord, Scenario, Summary, World, simulate},
 };
 use towpath_store::sys::disk;
 
-use self::args::{OptimiserName, Scheduler, SchedulerAction, Simulation};
+use self::args::{Scheduler, SchedulerAction, Simulation};
 use crate::{failure::Failure, output::count_text};
 
 /// Maximum size of a scenario in bytes.
@@ -36,7 +34,7 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
     let mut periods = arguments.periods.as_deref().map(|path| PeriodFile::create(path, &world)).transpose()?;
     let mut results = Vec::new();
     for name in &arguments.optimiser {
-        let mut optimiser = optimiser(*name, arguments.connections, arguments.seed);
+        let mut optimiser = name.create(arguments.connections, arguments.seed);
         let outcome = simulate(&world, arguments.seed, optimiser.as_mut(), &mut |record| {
             if let Some(periods) = &mut periods {
                 periods.write(*name, record);
@@ -52,23 +50,6 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
         false => print(&world, &results)?,
     }
     Ok(())
-}
-
-fn optimiser(name: OptimiserName, connections: u32, seed: u64) -> Box<dyn Optimiser> {
-    let fts = |settings| Box::new(Fts::new(settings));
-    match name {
-        OptimiserName::Knee => Box::new(Knee::new(KneeSettings::default(), seed)),
-        OptimiserName::KneeEqual => {
-            Box::new(Knee::new(KneeSettings { sharing: Sharing::Equal, ..KneeSettings::default() }, seed))
-        }
-        OptimiserName::TcnZero => Box::new(Tcn::new(TcnSettings::new(Order::Zero), seed)),
-        OptimiserName::TcnFirst => Box::new(Tcn::new(TcnSettings::new(Order::First), seed)),
-        OptimiserName::Fts => fts(FtsSettings::default()),
-        OptimiserName::FtsFrom2 => fts(FtsSettings { start: 2, mode: 1, ..FtsSettings::default() }),
-        OptimiserName::Fts314 => fts(FtsSettings { memory: Memory::Lost, ..FtsSettings::default() }),
-        OptimiserName::Fts4Wrr => fts(FtsSettings { assignment: Assignment::RoundRobin, ..FtsSettings::default() }),
-        OptimiserName::Fixed => Box::new(Fixed::new(connections)),
-    }
 }
 
 /// Reads a scenario, and the topology that it names.
@@ -140,14 +121,14 @@ fn line(name: OptimiserName, world: &World, capacities: &[f64], record: &PeriodR
     });
     json!({
         "simulated": true,
-        "optimiser": name.text(),
+        "optimiser": name.name(),
         "end_s": record.end_s,
         "pipes": pipes.collect::<Vec<_>>(),
     })
 }
 
 fn document(world: &World, results: &[(OptimiserName, Summary)]) -> Value {
-    let results = results.iter().map(|(name, summary)| json!({ "optimiser": name.text(), "summary": summary }));
+    let results = results.iter().map(|(name, summary)| json!({ "optimiser": name.name(), "summary": summary }));
     json!({
         "simulated": true,
         "fair_mean_completion_s": world.fair_mean_completion_s(),
@@ -177,7 +158,7 @@ fn print(world: &World, results: &[(OptimiserName, Summary)]) -> Result<(), Fail
         writeln!(
             out,
             "{:>12}  {:>9}  {:>11}  {:>14}  {:>14}  {:>12}  {:>11.0}",
-            name.text(),
+            name.name(),
             summary.completed,
             format!("{}{:.3}", if is_complete { "" } else { ">= " }, summary.makespan_to_bound),
             seconds(summary.mean_completion_s),

@@ -3,12 +3,14 @@
 mod fixed;
 mod fts;
 mod knee;
+mod named;
 mod tcn;
 
 pub use self::{
     fixed::Fixed,
     fts::{Fts, FtsRange, FtsSettings, Memory},
     knee::{Knee, KneeSettings, Sharing},
+    named::{MAX_FIXED_CONNECTIONS, OptimiserName, UnknownOptimiser},
     tcn::{Order, Tcn, TcnSettings, penalty},
 };
 use crate::period::{Decision, Period};
