@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use towpath_proto::units::{rate_text, size_text};
 use towpath_sched::{
     optimiser::OptimiserName,
-    simulation::{PeriodRecord, Scenario, Summary, World, simulate},
+    simulation::{PeriodRecord, PeriodReport, Scenario, Summary, World, simulate},
 };
 use towpath_store::sys::disk;
 
@@ -91,7 +91,8 @@ impl<'a> PeriodFile<'a> {
 
     fn write(&mut self, name: OptimiserName, record: &PeriodRecord<'_>) {
         if self.outcome.is_ok() {
-            self.outcome = writeln!(self.file, "{}", line(name, self.world, &self.capacities, record));
+            let report = PeriodReport::new(name.name(), self.world, &self.capacities, record);
+            self.outcome = writeln!(self.file, "{}", json!(report));
         }
     }
 
@@ -102,29 +103,6 @@ impl<'a> PeriodFile<'a> {
     fn failure(path: &Path, error: &std::io::Error) -> Failure {
         Failure::Usage(format!("{}: cannot be written: {error}", path.display()))
     }
-}
-
-fn line(name: OptimiserName, world: &World, capacities: &[f64], record: &PeriodRecord<'_>) -> Value {
-    let fair = world.fair_rates(capacities, |pipe| record.pipes[pipe].is_live());
-    let pipes = record.pipes.iter().zip(record.decisions).enumerate().map(|(pipe, (measured, decision))| {
-        json!({
-            "connections": measured.connections,
-            "received_bytes": record.received_bytes[pipe],
-            "measured_bytes": measured.received_bytes,
-            "fair_bytes_per_s": fair[pipe],
-            "queued_files": measured.queued_files,
-            "finished": measured.ended.finished,
-            "retried": measured.ended.retried,
-            "decided": decision.connections,
-            "reason": decision.reason.to_string(),
-        })
-    });
-    json!({
-        "simulated": true,
-        "optimiser": name.name(),
-        "end_s": record.end_s,
-        "pipes": pipes.collect::<Vec<_>>(),
-    })
 }
 
 fn document(world: &World, results: &[(OptimiserName, Summary)]) -> Value {

@@ -11,6 +11,7 @@
 mod fair;
 mod outcome;
 mod pipe;
+mod report;
 mod scenario;
 mod slots;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use rand_pcg::Pcg64Mcg;
 
 pub use self::{
     outcome::{Outcome, Summary},
+    report::{PeriodReport, PipeReport},
     scenario::{Scenario, ScenarioError},
     world::{Background, CapacityChange, Deterioration, FileSize, KnownNetwork, PipePlan, Request, World},
 };
