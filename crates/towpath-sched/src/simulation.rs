@@ -21,6 +21,7 @@ mod world;
 use std::{
     cmp::{Ordering, Reverse},
     collections::BinaryHeap,
+    convert::Infallible,
 };
 
 use rand::{RngExt as _, SeedableRng as _};
@@ -68,6 +69,23 @@ pub fn simulate(
     optimiser: &mut dyn Optimiser,
     observe: &mut dyn FnMut(&PeriodRecord<'_>),
 ) -> Outcome {
+    let Ok(outcome) = try_simulate::<Infallible>(world, seed, optimiser, &mut |record| {
+        observe(record);
+        Ok(())
+    });
+    outcome
+}
+
+/// Runs a simulation as [`simulate`] does, unless `observe` ends it.
+///
+/// # Errors
+/// The first error of `observe`.
+pub fn try_simulate<E>(
+    world: &World,
+    seed: u64,
+    optimiser: &mut dyn Optimiser,
+    observe: &mut dyn FnMut(&PeriodRecord<'_>) -> Result<(), E>,
+) -> Result<Outcome, E> {
     let mut simulation = Simulation::new(world, seed, optimiser.assignment());
     while simulation.open_requests > 0
         && let Some(Reverse(Timed { at_s, event, .. })) = simulation.events.pop()
@@ -80,7 +98,7 @@ pub fn simulate(
             Event::Arrival(request) => simulation.arrive(request),
             Event::CapacityChange(change) => simulation.change_capacity(change),
             Event::Background(resource) => simulation.change_background(resource),
-            Event::Decision => simulation.decide(optimiser, observe),
+            Event::Decision => simulation.decide(optimiser, observe)?,
             Event::Started(pipe) => simulation.start_sending(pipe),
             Event::FileEnd { pipe, generation } => simulation.end_files(pipe, generation),
         }
@@ -88,7 +106,7 @@ pub fn simulate(
             simulation.compute_rates();
         }
     }
-    simulation.finish()
+    Ok(simulation.finish())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -331,7 +349,11 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn decide(&mut self, optimiser: &mut dyn Optimiser, observe: &mut dyn FnMut(&PeriodRecord<'_>)) {
+    fn decide<E>(
+        &mut self,
+        optimiser: &mut dyn Optimiser,
+        observe: &mut dyn FnMut(&PeriodRecord<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut measured = Vec::with_capacity(self.pipes.len());
         let mut received_bytes = Vec::with_capacity(self.pipes.len());
         for state in &mut self.pipes {
@@ -356,8 +378,9 @@ impl<'a> Simulation<'a> {
         }
         (0..decisions.len()).for_each(|pipe| self.fill(pipe as u32));
         let (pipes, received_bytes, decisions) = (&measured, &received_bytes, &decisions);
-        observe(&PeriodRecord { end_s: self.now_s, pipes, received_bytes, decisions });
+        observe(&PeriodRecord { end_s: self.now_s, pipes, received_bytes, decisions })?;
         self.schedule(self.now_s + self.world.period_s, Event::Decision);
+        Ok(())
     }
 
     /// Computes the rates of all pipes, and the ends of their next files.

@@ -113,6 +113,16 @@ fn the_same_seed_gives_the_same_result() {
 }
 
 #[test]
+fn an_observer_ends_the_simulation_by_an_error() {
+    let mut ends_s = Vec::new();
+    let outcome = try_simulate(&world(LINK), 1, &mut Fixed::new(1), &mut |period| {
+        ends_s.push(period.end_s);
+        if ends_s.len() < 3 { Ok(()) } else { Err("enough") }
+    });
+    assert_eq!((outcome, ends_s), (Err("enough"), vec![0.0, 60.0, 120.0]));
+}
+
+#[test]
 fn a_simulation_that_takes_too_long_ends() {
     let world = world(&format!("limit_to_bound = 2\n{LINK}"));
     let summary = run(&world, 1);
