@@ -2,6 +2,7 @@
 
 - `towpath.alto`: an ALTO client. Requests path costs, subscribes to their changes, and orders replicas by cost.
 - `towpath.rucio`: orders replicas and maintains distances between storages in Rucio.
+- `towpath.sched`: simulates schedulers of transfers, and computes fair shares of a network.
 
 A failed request raises a subclass of `Error`; each subclass corresponds to one remedy. An invalid argument raises `ValueError` or
 `TypeError`.

@@ -1,6 +1,6 @@
-"""Types of the native module. Private to the package: documents are passed as JSON text. Use `towpath.alto` instead."""
+"""Types of the native module. Private to the package: documents are passed as JSON text. Use `towpath.alto` and `towpath.sched` instead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from os import PathLike
 from typing import Any, TypedDict, final
@@ -54,3 +54,25 @@ class Statement:
     @property
     def names(self) -> list[str]: ...
     def order(self, candidates: Sequence[Mapping[str, Any]], strict: bool) -> list[int]: ...
+
+OPTIMISERS: tuple[str, ...]
+MAX_FIXED_CONNECTIONS: int
+MAX_TOPOLOGY_BYTES: int
+
+@final
+class Scenario:
+    def __new__(cls, text: str) -> Scenario: ...
+    @property
+    def topology(self) -> str | None: ...
+    def world(self, topology: str | None) -> World: ...
+
+@final
+class World:
+    def simulate(self, optimiser: str, seed: int, connections: int, on_period: Callable[[str], object] | None) -> str: ...
+
+def max_min(
+    capacities: Iterable[float],
+    paths: Iterable[Iterable[int]],
+    weights: Iterable[float],
+    limits: Iterable[float] | None,
+) -> tuple[list[float], list[int | None]]: ...

@@ -5,6 +5,7 @@
 //! | blocking calls: they release the interpreter's lock and return early on a signal | `runtime` |
 //! | the ALTO client and its subscriptions | `client` |
 //! | the ordering expression | `statement` |
+//! | the simulator of the scheduler, and fair shares | `sched` |
 //! | errors as exceptions of the package | `error` |
 //!
 //! Documents are passed as JSON text: Python parses it faster than the bindings could create objects one by one. The
@@ -13,14 +14,26 @@
 mod client;
 mod error;
 mod runtime;
+mod sched;
 mod statement;
 
-/// Private bindings of the package `towpath`; use `towpath.alto` instead.
+/// Private bindings of the package `towpath`; use `towpath.alto` and `towpath.sched` instead.
 #[pyo3::pymodule]
 mod _towpath {
+    use pyo3::{prelude::*, types::PyTuple};
+    use towpath_sched::optimiser::{MAX_FIXED_CONNECTIONS, OptimiserName};
+
     #[pymodule_export]
     use super::{
         client::{ChangeStream, Client},
+        sched::{Scenario, World, max_min},
         statement::Statement,
     };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("OPTIMISERS", PyTuple::new(module.py(), OptimiserName::ALL.map(OptimiserName::name))?)?;
+        module.add("MAX_FIXED_CONNECTIONS", MAX_FIXED_CONNECTIONS)?;
+        module.add("MAX_TOPOLOGY_BYTES", towpath_alto::topology::MAX_BYTES)
+    }
 }

@@ -22,7 +22,7 @@ use towpath_store::Kind;
 use crate::error;
 
 /// Interval between checks for signals.
-const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
+pub(crate) const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
 
 /// Threads for connections: requests are small, and responses are parsed on the calling threads.
 const THREADS: usize = 2;
