@@ -54,7 +54,8 @@ class Runs:
         """Returns the periods of a run."""
         path = self.directory / "periods"
         self.run(text, seed, (optimiser,), path)
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        records = map(json.loads, path.read_text().splitlines())
+        return [record for record in records if "end_s" in record]
 
 
 def completions(requests: str, limit: float) -> Callable[[Settings], dict]:

@@ -21,6 +21,8 @@ def main() -> None:
     periods: dict[str, int] = {}
     for line in pathlib.Path(sys.argv[1]).read_text().splitlines():
         record = json.loads(line)
+        if "end_s" not in record:
+            continue
         pipes, name = record["pipes"], record["optimiser"]
         if record["end_s"] <= SETTLED_S or not all(pipe["queued_files"] for pipe in pipes):
             continue

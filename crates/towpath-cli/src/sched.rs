@@ -1,6 +1,7 @@
 //! `towpath sched`: the scheduler. So far only the simulator of its optimisers.
 
 pub(crate) mod args;
+mod run_lines;
 
 use std::{
     fs::File,
@@ -32,6 +33,9 @@ pub(crate) fn run(arguments: &Scheduler) -> Result<(), Failure> {
 fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
     let world = read_world(&arguments.scenario)?;
     let mut periods = arguments.periods.as_deref().map(|path| PeriodFile::create(path, &world)).transpose()?;
+    if let Some(periods) = &mut periods {
+        periods.write_line(&run_lines::description(&world, arguments.seed));
+    }
     let mut results = Vec::new();
     for name in &arguments.optimiser {
         let mut optimiser = name.create(arguments.connections, arguments.seed);
@@ -40,6 +44,9 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
                 periods.write(*name, record);
             }
         });
+        if let Some(periods) = &mut periods {
+            periods.write_line(&run_lines::completions(*name, &world, &outcome));
+        }
         results.push((*name, outcome.summary()));
     }
     if let Some(periods) = periods {
@@ -93,6 +100,12 @@ impl<'a> PeriodFile<'a> {
         if self.outcome.is_ok() {
             let report = PeriodReport::new(name.name(), self.world, &self.capacities, record);
             self.outcome = writeln!(self.file, "{}", json!(report));
+        }
+    }
+
+    fn write_line(&mut self, line: &Value) {
+        if self.outcome.is_ok() {
+            self.outcome = writeln!(self.file, "{line}");
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct Simulation {
     /// Seed of the file sizes, failures and measurement errors; the seed of the scenario is that of the world.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Write the measurements and decisions of each period to FILE, one line of JSON per period.
+    /// Write the network, the measurements and decisions of each period, and the completions to FILE, as lines of JSON.
     #[arg(long, value_name = "FILE")]
     pub periods: Option<PathBuf>,
     /// Print JSON.

@@ -28,10 +28,15 @@ fn optimisers_are_compared_with_the_bound() {
     let ratio = |index: usize| document["results"][index]["summary"]["makespan_to_bound"].as_f64().unwrap();
     // 100 connections are lossless; 4 × 66 are not.
     assert!((ratio(0) - 1.0).abs() < 1e-6 && ratio(1) > 1.5, "{document}");
-    let lines = directory.get("lines");
-    let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
-    assert_eq!((&first["optimiser"], &first["pipes"][3]["reason"]), (&"fixed".into(), &"configured".into()));
-    assert!(lines.lines().last().unwrap().contains(r#""optimiser":"fts""#));
+    let text = directory.get("lines");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let run = &lines[0]["run"];
+    assert_eq!((&run["links"][0]["capacity_bytes_per_s"], &run["period_s"]), (&1.25e9.into(), &60.0.into()));
+    assert_eq!((&run["pipes"][3]["name"], &run["pipes"][3]["links"][0]), (&"pipe 4".into(), &0.into()));
+    assert_eq!((&lines[1]["optimiser"], &lines[1]["pipes"][3]["reason"]), (&"fixed".into(), &"configured".into()));
+    let last = &lines[lines.len() - 1];
+    assert_eq!((&last["optimiser"], last["requests"].as_array().unwrap().len()), (&"fts".into(), 4));
+    assert!(last["requests"][0]["completion_s"].as_f64().unwrap() > 320.0, "{last}");
 }
 
 #[test]

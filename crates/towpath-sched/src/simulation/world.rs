@@ -90,6 +90,8 @@ pub struct PipePlan {
     pub name: String,
     /// Maximum rate of a connection in bytes per second.
     pub connection_bytes_per_s: f64,
+    /// Its project, for rules and reports.
+    pub project: Option<String>,
     /// Its configuration.
     pub terms: PipeTerms,
     /// Weight of its connections where they share a resource with others: the inverse of the round-trip time.

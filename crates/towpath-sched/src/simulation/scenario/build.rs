@@ -76,13 +76,14 @@ impl Scenario {
                     let of_link = &pipes[before.start + index];
                     layout.places.push(layout.places[before.start + index].clone());
                     let terms = PipeTerms { activity_weight: settings.weight, project, ..of_link.terms };
-                    PipePlan { terms, rtt_weight, ..of_link.clone() }
+                    PipePlan { terms, rtt_weight, project: settings.project.clone(), ..of_link.clone() }
                 } else {
                     layout.add_pipe(random)?;
                     let rate = spread(self.connections.bytes_per_s, self.connections.spread, random);
                     PipePlan {
                         name: layout.pipe_name(&layout.places[number as usize]),
                         connection_bytes_per_s: rate,
+                        project: settings.project.clone(),
                         terms: PipeTerms { weight: settings.weight, project, ..PipeTerms::of_link(number) },
                         rtt_weight,
                     }
