@@ -155,11 +155,7 @@ def shares(settings: Settings) -> dict:
 def shares_of(runs: Runs, weights: tuple[int, ...], regime: Regime, seed: int, name: str) -> dict:
     """Measures the shares of the classes after the start and before the first request is complete."""
     per_class = 6 // len(weights)
-    requests = [
-        f"[[requests]]\npipes = {per_class}\nfiles = 40_000\nfile_bytes = {sched_worlds.FILE_BYTES}\nweight = {weight}\nrtt_weight = {1 + 2 * index / (len(weights) - 1)}\n"
-        for index, weight in enumerate(weights)
-    ]
-    records = runs.periods(scenario(regime, seed, "\n".join(requests), network=False), seed, name)
+    records = runs.periods(scenario(regime, seed, sched_worlds.weighted(weights), network=False), seed, name)
     busy = [record for record in records[SETTLED_PERIODS:] if all(pipe["queued_files"] for pipe in record["pipes"])]
     received = [sum(pipe["received_bytes"] for record in busy for pipe in record["pipes"][index * per_class : (index + 1) * per_class]) for index in range(len(weights))]
     total, capacity = sum(received), len(busy) * regime.period_s * sched_worlds.LINK_BITS_PER_S / 8

@@ -12,7 +12,7 @@ import json
 import math
 import pathlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 NODES, MORE_LINKS = 68, 12
 LINK_BITS_PER_S = 10e9
@@ -53,6 +53,16 @@ FEW_REGIMES = [Regime(0, 100, 20e6), Regime(0.5, 100, 20e6), Regime(1, 100, 20e6
 TOGETHER = f"[[requests]]\npipes = 30\nfiles = 20_000\nfile_bytes = {FILE_BYTES}\n"
 MANY_TOGETHER = f"[[requests]]\npipes = 100\nfiles = 5_000\nfile_bytes = {FILE_BYTES}\n"
 ARRIVING = f"[[requests]]\npipes = 50\nfiles = 40_000\nfiles_spread = 20_000\nevery_s = 200\nfile_bytes = {FILE_BYTES}\n"
+
+
+def weighted(weights: Sequence[int]) -> str:
+    """Returns six requests in classes with these weights. The connections of the later classes get larger shares where they
+    compete, as with shorter round trips."""
+    classes = (
+        f"[[requests]]\npipes = {6 // len(weights)}\nfiles = 40_000\nfile_bytes = {FILE_BYTES}\nweight = {weight}\nrtt_weight = {1 + 2 * index / (len(weights) - 1)}\n"
+        for index, weight in enumerate(weights)
+    )
+    return "\n".join(classes)
 
 
 def scenario(regime: Regime, seed: int, rest: str, *, network: bool = True, limit: float = LIMIT) -> str:
