@@ -8,7 +8,7 @@ PACKAGES = $(CARGO_TARGET_DIR)/packages
 
 SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-cache demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
 
-.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-sched build lint fmt unit wheel python package interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-sched sched-plots build lint fmt unit wheel python package interop peers tools
 
 demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache, order replicas, simulate a scheduler
 	interop/demo $(TOWPATH)
@@ -82,6 +82,9 @@ bench-cache: build ## benchmark the site cache and its peers over emulated paths
 
 bench-sched: build ## compare the optimisers of the scheduler in its simulator; results in bench/results/sched
 	bench/run $(TOWPATH) --suite sched $(BENCH)
+
+sched-plots: build ## draw three simulated runs of the scheduler; figures in bench/results/sched/plots
+	venv=$$(bench/peers --plots) && "$$venv/bin/python" bench/sched_plot_runs.py --towpath $(TOWPATH)
 
 bench-alto: build ## benchmark the ALTO server with a million routes; results in bench/results/alto
 	bench/run $(TOWPATH) --suite alto $(BENCH)

@@ -93,9 +93,15 @@ def table(record: dict) -> str:
     return f"{title}\n\n{body}"
 
 
+def plots(results: pathlib.Path) -> str:
+    """Returns the figures of `make sched-plots`, or an empty text if there are none."""
+    images = [f"![{path.stem}, simulated](plots/{path.name})" for path in sorted((results / "plots").glob("*.svg"))]
+    return "\n\n".join(["## Three runs", "With d = 1, N0 = 100, 20 MB/s and the first seed that is held out (`make sched-plots`).", *images]) if images else ""
+
+
 def document(results: pathlib.Path) -> str:
     """Returns the page for the JSON files in `results`."""
     records = {record["job"]: record for path in results.glob("*.json") if (record := json.loads(path.read_text()))}
     quick = "\n**A quick run: few seeds and regimes.**\n" if any(record["quick"] for record in records.values()) else ""
     where = summary([record["circumstances"] for record in records.values()])
-    return "\n\n".join([CAVEATS + quick, where, *(table(records[name]) for name in TITLES if name in records)]) + "\n"
+    return "\n\n".join([CAVEATS + quick, where, *(table(records[name]) for name in TITLES if name in records), plots(results)]).rstrip("\n") + "\n"

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings};
+use super::{Assignment, Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings};
 
 /// Maximum number of connections of each pipe with [`OptimiserName::Fixed`]: far above each number that is of use.
 pub const MAX_FIXED_CONNECTIONS: u32 = 10_000;
@@ -20,6 +20,8 @@ pub enum OptimiserName {
     FtsFrom2,
     /// [`Fts`] without its memory.
     Fts314,
+    /// [`Fts`] whose links have fixed parts for activities.
+    Fts4Wrr,
     /// [`Tcn`] with an estimated gradient.
     TcnZero,
     /// [`Tcn`] with the gradient of a model.
@@ -35,12 +37,13 @@ pub struct UnknownOptimiser(pub String);
 
 impl OptimiserName {
     /// All optimisers, in the order of lists for users.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Knee,
         Self::KneeEqual,
         Self::Fts,
         Self::FtsFrom2,
         Self::Fts314,
+        Self::Fts4Wrr,
         Self::TcnZero,
         Self::TcnFirst,
         Self::Fixed,
@@ -54,6 +57,7 @@ impl OptimiserName {
             Self::Fts => "fts",
             Self::FtsFrom2 => "fts-from2",
             Self::Fts314 => "fts-3.14",
+            Self::Fts4Wrr => "fts4-wrr",
             Self::TcnZero => "tcn-zero",
             Self::TcnFirst => "tcn-first",
             Self::Fixed => "fixed",
@@ -73,6 +77,10 @@ impl OptimiserName {
             }
             Self::FtsFrom2 => "The same from 2 connections on, with 1 more at a time",
             Self::Fts314 => "The rule of FTS 3.14, which does not remember the last throughput",
+            Self::Fts4Wrr => {
+                "The rule of FTS 3.13, with the connections of a link divided among its activities by weight, as in the \
+                 first scheduler of FTS for PostgreSQL"
+            }
             Self::TcnZero => "The gradient of a utility, estimated from the last change (ALTO/TCN)",
             Self::TcnFirst => {
                 "The gradient of a model of the network that does not know that connections cost goodput (ALTO/TCN)"
@@ -93,6 +101,7 @@ impl OptimiserName {
             Self::Fts => fts(FtsSettings::default()),
             Self::FtsFrom2 => fts(FtsSettings { start: 2, mode: 1, ..FtsSettings::default() }),
             Self::Fts314 => fts(FtsSettings { memory: Memory::Lost, ..FtsSettings::default() }),
+            Self::Fts4Wrr => fts(FtsSettings { assignment: Assignment::RoundRobin, ..FtsSettings::default() }),
             Self::TcnZero => tcn(Order::Zero),
             Self::TcnFirst => tcn(Order::First),
             Self::Fixed => Box::new(Fixed::new(connections)),
