@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use super::{Assignment, Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings};
+use super::{
+    Assignment, Fixed, Fts, FtsSettings, Knee, KneeSettings, Memory, Optimiser, Order, Sharing, Tcn, TcnSettings,
+};
 
 /// Maximum number of connections of each pipe with [`OptimiserName::Fixed`]: far above each number that is of use.
 pub const MAX_FIXED_CONNECTIONS: u32 = 10_000;
