@@ -60,6 +60,21 @@ pub struct PeriodRecord<'a> {
     pub received_bytes: &'a [f64],
     /// The decisions for the next period.
     pub decisions: &'a [Decision],
+    /// What the optimiser received.
+    pub period: Period<'a>,
+    /// Indices of the requests that arrived in the period, in order.
+    pub arrivals: &'a [u32],
+    /// The requests that were completed in the period, in order.
+    pub completions: &'a [RequestCompletion],
+}
+
+/// The completion of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RequestCompletion {
+    /// Index of the request.
+    pub request: u32,
+    /// Its time in seconds.
+    pub at_s: f64,
 }
 
 /// Runs a simulation until all requests are complete, or until [`World::limit_s`]. Calls `observe` after each decision.
@@ -177,6 +192,9 @@ struct Simulation<'a> {
     background: Pcg64Mcg,
     /// Whether the rates must be computed again.
     is_outdated: bool,
+    /// Requests that arrived and that were completed since the last decision.
+    arrivals: Vec<u32>,
+    completions: Vec<RequestCompletion>,
     outcome: Outcome,
 }
 
@@ -207,6 +225,8 @@ impl<'a> Simulation<'a> {
             startups: Pcg64Mcg::from_rng(&mut seeds),
             background: Pcg64Mcg::from_rng(&mut seeds),
             is_outdated: false,
+            arrivals: Vec::new(),
+            completions: Vec::new(),
             outcome: Outcome::new(world),
         };
         for (number, request) in world.requests.iter().enumerate() {
@@ -230,6 +250,7 @@ impl<'a> Simulation<'a> {
     fn arrive(&mut self, request: u32) {
         let Request { pipe, files, .. } = self.world.requests[request as usize];
         self.pipes[pipe as usize].enqueue(request, files);
+        self.arrivals.push(request);
         self.fill(pipe);
     }
 
@@ -340,6 +361,7 @@ impl<'a> Simulation<'a> {
             *open -= 1;
             if *open == 0 {
                 self.open_requests -= 1;
+                self.completions.push(RequestCompletion { request, at_s: self.now_s });
                 self.outcome.complete(request, self.now_s);
             }
         }
@@ -365,9 +387,10 @@ impl<'a> Simulation<'a> {
             measured.push(measurement);
             received_bytes.push(bytes);
         }
-        let known = self.world.known.iter().rfind(|known| known.from_s <= self.now_s);
+        let world = self.world;
+        let known = world.known.iter().rfind(|known| known.from_s <= self.now_s);
         let known = known.expect("a network is known from the start");
-        known.note_exceeded_limits(&mut measured, self.world.period_s);
+        known.note_exceeded_limits(&mut measured, world.period_s);
         let (end_s, length_s) = (self.now_s, self.world.period_s);
         let period = Period { end_s, length_s, pipes: &measured, terms: &self.terms, network: known.view() };
         let mut decisions = optimiser.decide(&period);
@@ -378,7 +401,11 @@ impl<'a> Simulation<'a> {
         }
         (0..decisions.len()).for_each(|pipe| self.fill(pipe as u32));
         let (pipes, received_bytes, decisions) = (&measured, &received_bytes, &decisions);
-        observe(&PeriodRecord { end_s: self.now_s, pipes, received_bytes, decisions })?;
+        let (arrivals, completions) = (&self.arrivals, &self.completions);
+        let period = Period { pipes, ..period };
+        observe(&PeriodRecord { end_s, pipes, received_bytes, decisions, period, arrivals, completions })?;
+        self.arrivals.clear();
+        self.completions.clear();
         self.schedule(self.now_s + self.world.period_s, Event::Decision);
         Ok(())
     }
