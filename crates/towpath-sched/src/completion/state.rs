@@ -1,0 +1,90 @@
+//! The state of pipes, and the known network.
+
+use std::collections::VecDeque;
+
+use crate::{
+    network::Paths,
+    optimiser::Sharing,
+    period::{NetworkView, Period, PipeMeasurement},
+};
+
+/// Number of periods with received bytes before the rate of a pipe is used: its connections are few before.
+pub(super) const MATURE_PERIODS: u32 = 3;
+
+/// Time constant of the averages of rates, in seconds.
+const AVERAGE_S: f64 = 200.0;
+
+/// The measured state of a pipe.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PipeState {
+    /// Open requests with their remaining bytes.
+    pub(super) queue: VecDeque<(u64, f64)>,
+    /// Bytes per second.
+    pub(super) rate: f64,
+    /// Logarithm of rate / share; `None` before the pipe is mature.
+    pub(super) correction: Option<f64>,
+    /// Periods with received bytes since it was idle.
+    pub(super) periods: u32,
+}
+
+impl PipeState {
+    pub(super) fn is_mature(&self) -> bool {
+        self.periods > MATURE_PERIODS
+    }
+
+    pub(super) fn measure(&mut self, measured: &PipeMeasurement, length_s: f64) {
+        if measured.received_bytes > 0.0 {
+            self.periods = self.periods.saturating_add(1);
+            let since = self.periods.saturating_sub(MATURE_PERIODS).max(1);
+            self.rate +=
+                newest(length_s).max(1.0 / f64::from(since)) * (measured.received_bytes / length_s - self.rate);
+        } else if !measured.is_live() {
+            (self.periods, self.correction) = (0, None);
+        }
+        // Requests in transfer are first, so those behind them have all of their bytes.
+        let mut rest = measured.remaining_bytes;
+        for (place, (_, bytes)) in self.queue.iter_mut().enumerate().rev() {
+            *bytes = if place == 0 { rest } else { bytes.min(rest) };
+            rest -= *bytes;
+        }
+    }
+}
+
+/// The known network of the last period.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) capacities: Vec<f64>,
+    pub(super) paths: Paths,
+    pub(super) weights: Vec<f64>,
+    pub(super) is_complete: bool,
+}
+
+impl Network {
+    pub(super) fn new(view: &NetworkView<'_>, period: &Period<'_>, sharing: Sharing) -> Self {
+        let weight = |pipe: usize| {
+            let path = view.paths.resources_of(pipe).iter();
+            let links = path.filter(|resource| (**resource as usize) < view.first_rule).count().max(1) as f64;
+            match sharing {
+                Sharing::ByPathLength => period.terms[pipe].weight / links,
+                Sharing::Equal => period.terms[pipe].weight,
+            }
+        };
+        Self {
+            capacities: view.capacities.to_vec(),
+            paths: view.paths.clone(),
+            weights: (0..period.pipes.len()).map(weight).collect(),
+            is_complete: view.is_complete,
+        }
+    }
+
+    /// Returns the known resources of a pipe, and its weight. A pipe that is newer than the view has none.
+    pub(super) fn path(&self, pipe: usize) -> Option<(&[u32], f64)> {
+        let weight = self.weights.get(pipe)?;
+        Some((self.paths.resources_of(pipe), *weight)).filter(|(path, _)| !path.is_empty())
+    }
+}
+
+/// Returns the weight of the newest period in an average.
+pub(super) fn newest(length_s: f64) -> f64 {
+    1.0 - (-length_s / AVERAGE_S).exp()
+}
