@@ -11,6 +11,7 @@
 mod fair;
 mod outcome;
 mod pipe;
+mod predictions;
 mod report;
 mod scenario;
 mod slots;
@@ -30,6 +31,7 @@ use rand_pcg::Pcg64Mcg;
 
 pub use self::{
     outcome::{Outcome, Summary},
+    predictions::{PredictionSummary, Predictions},
     report::{PeriodReport, PipeReport},
     scenario::{Scenario, ScenarioError},
     world::{Background, CapacityChange, Deterioration, FileSize, KnownNetwork, PipePlan, Request, World},

@@ -11,7 +11,7 @@ pub struct Outcome {
     pub completions_s: Vec<Option<f64>>,
     arrivals_s: Vec<f64>,
     bound_s: f64,
-    ended_s: f64,
+    pub(super) ended_s: f64,
     received_bytes: f64,
     connection_s: f64,
 }
