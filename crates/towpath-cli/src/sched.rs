@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use towpath_proto::units::{rate_text, size_text};
 use towpath_sched::{
     optimiser::OptimiserName,
-    simulation::{PeriodRecord, PeriodReport, Scenario, Summary, World, simulate},
+    simulation::{
+        PeriodRecord, PeriodReport, PredictionSummary, Predictions, Scenario, Summary, World, simulate,
+    },
 };
 use towpath_store::sys::disk;
 
@@ -22,6 +24,13 @@ use crate::{failure::Failure, output::count_text};
 
 /// Maximum size of a scenario in bytes.
 const MAX_SCENARIO_BYTES: u64 = 1 << 20;
+
+/// The figures of an optimiser.
+struct SimulationResult {
+    name: OptimiserName,
+    summary: Summary,
+    predictions: PredictionSummary,
+}
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Scheduler) -> Result<(), Failure> {
@@ -39,7 +48,9 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
     let mut results = Vec::new();
     for name in &arguments.optimiser {
         let mut optimiser = name.create(arguments.connections, arguments.seed);
+        let mut predictions = Predictions::new(&world, name.sharing());
         let outcome = simulate(&world, arguments.seed, optimiser.as_mut(), &mut |record| {
+            predictions.observe(record);
             if let Some(periods) = &mut periods {
                 periods.write(*name, record);
             }
@@ -47,7 +58,11 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
         if let Some(periods) = &mut periods {
             periods.write_line(&run_lines::completions(*name, &world, &outcome));
         }
-        results.push((*name, outcome.summary()));
+        results.push(SimulationResult {
+            name: *name,
+            summary: outcome.summary(),
+            predictions: predictions.summary(&outcome),
+        });
     }
     if let Some(periods) = periods {
         periods.finish()?;
@@ -118,8 +133,10 @@ impl<'a> PeriodFile<'a> {
     }
 }
 
-fn document(world: &World, results: &[(OptimiserName, Summary)]) -> Value {
-    let results = results.iter().map(|(name, summary)| json!({ "optimiser": name.name(), "summary": summary }));
+fn document(world: &World, results: &[SimulationResult]) -> Value {
+    let results = results.iter().map(|SimulationResult { name, summary, predictions }| {
+        json!({ "optimiser": name.name(), "summary": summary, "predictions": predictions })
+    });
     json!({
         "simulated": true,
         "fair_mean_completion_s": world.fair_mean_completion_s(),
@@ -127,7 +144,7 @@ fn document(world: &World, results: &[(OptimiserName, Summary)]) -> Value {
     })
 }
 
-fn print(world: &World, results: &[(OptimiserName, Summary)]) -> Result<(), Failure> {
+fn print(world: &World, results: &[SimulationResult]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let bytes: f64 = world.requests.iter().map(|request| request.files as f64 * request.size.mean()).sum();
     writeln!(
@@ -144,7 +161,7 @@ fn print(world: &World, results: &[(OptimiserName, Summary)]) -> Result<(), Fail
         "optimiser", "completed", "time/bound", "mean time", "longest time", "rate", "connections"
     )?;
     let seconds = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time_s| format!("{time_s:.0} s"));
-    for (name, summary) in results {
+    for SimulationResult { name, summary, .. } in results {
         let is_complete = summary.completed == summary.requests;
         writeln!(
             out,

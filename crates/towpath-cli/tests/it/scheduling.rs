@@ -37,6 +37,8 @@ fn optimisers_are_compared_with_the_bound() {
     let last = &lines[lines.len() - 1];
     assert_eq!((&last["optimiser"], last["requests"].as_array().unwrap().len()), (&"fts".into(), 4));
     assert!(last["requests"][0]["completion_s"].as_f64().unwrap() > 320.0, "{last}");
+    let predictions = &document["results"][0]["predictions"];
+    assert_eq!((&predictions["requests"], &predictions["fogp_10"]), (&4.into(), &1.0.into()), "{document}");
 }
 
 #[test]

@@ -91,6 +91,14 @@ impl OptimiserName {
         }
     }
 
+    /// Returns how the optimiser shares a known network.
+    pub fn sharing(self) -> Sharing {
+        match self {
+            Self::Knee => Sharing::ByPathLength,
+            _ => Sharing::Equal,
+        }
+    }
+
     /// Creates the optimiser. `connections` is the number of connections of each pipe with [`Self::Fixed`], from 1 to
     /// [`MAX_FIXED_CONNECTIONS`]; `seed` is the seed of random decisions. The others ignore them.
     pub fn create(self, connections: u32, seed: u64) -> Box<dyn Optimiser> {
