@@ -4,6 +4,7 @@ on `step`, the time of a decision."""
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import pathlib
 import statistics
@@ -194,6 +195,32 @@ def changes(settings: Settings) -> dict:
     return {"shape": "changes", "simulated": True, "cells": cells}
 
 
+def completion(settings: Settings) -> dict:
+    """The first estimates of the time to complete: part of the requests within the interval of 90 %, part with an error
+    below 10 %, and width of the interval."""
+    runs, cells = Runs(settings), []
+    workloads = {"50 arriving": sched_worlds.ARRIVING, "300 arriving": sched_worlds.MANY_ARRIVING, "30 together": sched_worlds.TOGETHER}
+    views = {view: lines for view, lines in VIEWS.items() if not view.startswith("capacities")}
+    cases = itertools.product(workloads, views, (Regime(0, 100, 20e6), Regime(1, 100, 20e6)))
+    for workload, view, regime in [*cases][:: 5 if settings.quick else 1]:
+        results: dict[str, list] = {}
+        for seed in runs.seeds:
+            text = scenario(regime, seed, views[view] + workloads[workload], limit=sched_worlds.SHORT_LIMIT)
+            # Hundreds of requests overload the rule of FTS, which then completes few of them.
+            names = ("knee",) if workload == "300 arriving" else ("knee", "fts")
+            for result in runs.run(text, seed, names)["results"]:
+                results.setdefault(result["optimiser"], []).append({"seed": seed, **result["predictions"]})
+        cells.append({"regime": f"{workload}, {view}; {regime.text()}", "results": results})
+        say(f"   {cells[-1]['regime']}: {pooled(results['knee'], 'coverage')} covered")
+    return {"shape": "predictions", "simulated": True, "cells": cells}
+
+
+def pooled(figures: Sequence[dict], key: str) -> float | None:
+    """Returns the mean over the requests of all seeds; None without a request."""
+    requests = sum(sample["requests"] for sample in figures)
+    return sum(sample[key] * sample["requests"] for sample in figures if sample["requests"]) / requests if requests else None
+
+
 JOBS = {
     "makespan": Job(completions(sched_worlds.TOGETHER, sched_worlds.LIMIT), 6),
     "together": Job(completions(sched_worlds.MANY_TOGETHER, sched_worlds.SHORT_LIMIT), 8),
@@ -202,4 +229,5 @@ JOBS = {
     "shares": Job(shares, 3),
     "views": Job(views, 2),
     "changes": Job(changes, 3),
+    "completion": Job(completion, 30),
 }

@@ -36,6 +36,7 @@ TITLES = {
     "shares": "## Shares by weight over one link, against unequal round trips (target: error ≤ 5 %, ≥ 97 % used)",
     "views": "## `knee` with less knowledge of the network: last completion / bound (target for first and last link ≤ 1.3, worst ≤ 1.8; for none: not worse than `fts`)",
     "changes": "## One link changes: periods until 95 % of the available capacity is used (target ≤ 5), and its used part in the 10th to 40th period after",
+    "completion": "## First estimate of the time to complete: requests within the interval of 90 % (target 85 to 95 %), with an error below 10 %, and upper / lower end of the interval",
 }
 
 
@@ -76,6 +77,23 @@ def columns(record: dict, keys: dict[str, str], extra: Sequence[str] = ()) -> st
     return markdown(["regime", *extra, *(f"{name}, {word}" if word else name for word in keys.values() for name in names)], rows, left=1 + len(extra))
 
 
+def predictions(record: dict) -> str:
+    """Returns a table over the requests of all seeds. Each optimiser has its own rows, as some workloads lack one."""
+
+    def percent(samples: Sequence[dict], key: str) -> str:
+        requests = sum(sample["requests"] for sample in samples)
+        return f"{100 * sum(sample[key] * sample['requests'] for sample in samples if sample['requests']) / requests:.0f} %" if requests else "-"
+
+    rows = []
+    for cell in record["cells"]:
+        for name, samples in cell["results"].items():
+            widths = [sample["median_width"] for sample in samples if sample["requests"]]
+            held_out = [sample for sample in samples if sample["seed"] in HELD_OUT]
+            figures = [percent(held_out, "coverage"), percent(samples, "coverage"), percent(samples, "fogp_10")]
+            rows.append([cell["regime"], f"`{name}`", *figures, f"{statistics.median(widths):.1f}" if widths else "-"])
+    return markdown(["requests, view; regime", "optimiser", "covered, held out", "covered", "FoGP(10 %)", "width"], rows, left=2)
+
+
 def table(record: dict) -> str:
     """Formats the samples of a job."""
     title = TITLES[record["job"]]
@@ -88,6 +106,8 @@ def table(record: dict) -> str:
             body = columns(record, {"worst_error": "error", "used": "used"}, ("weights",))
         case "changes":
             body = columns(record, {"periods": "periods", "used_after": "used"})
+        case "predictions":
+            body = predictions(record)
         case _:
             body = columns(record, {"to_bound": ""})
     return f"{title}\n\n{body}"

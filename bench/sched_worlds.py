@@ -53,6 +53,10 @@ FEW_REGIMES = [Regime(0, 100, 20e6), Regime(0.5, 100, 20e6), Regime(1, 100, 20e6
 TOGETHER = f"[[requests]]\npipes = 30\nfiles = 20_000\nfile_bytes = {FILE_BYTES}\n"
 MANY_TOGETHER = f"[[requests]]\npipes = 100\nfiles = 5_000\nfile_bytes = {FILE_BYTES}\n"
 ARRIVING = f"[[requests]]\npipes = 50\nfiles = 40_000\nfiles_spread = 20_000\nevery_s = 200\nfile_bytes = {FILE_BYTES}\n"
+MANY_ARRIVING = (
+    f"[[requests]]\npipes = 150\nfiles = 10_000\nfiles_spread = 5_000\nevery_s = 200\nfile_bytes = {FILE_BYTES}\nsize_spread = 0.5\n"
+    f"[[requests]]\npipes = 150\nfiles = 1_000\nfiles_spread = 500\nevery_s = 200\nfile_bytes = {5 * FILE_BYTES}\nsize_spread = 0.5\n"
+)
 
 
 def weighted(weights: Sequence[int]) -> str:
