@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 use towpath_proto::units::{rate_text, size_text};
 use towpath_sched::{
     optimiser::OptimiserName,
-    simulation::{
-        PeriodRecord, PeriodReport, PredictionSummary, Predictions, Scenario, Summary, World, simulate,
-    },
+    simulation::{PeriodRecord, PeriodReport, PredictionSummary, Predictions, Scenario, Summary, World, simulate},
 };
 use towpath_store::sys::disk;
 

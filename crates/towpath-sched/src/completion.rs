@@ -189,7 +189,7 @@ impl CompletionForecaster {
         self.at_s = period.end_s;
         let pipes = self.pipes.len().max(period.pipes.len());
         self.pipes.resize_with(pipes, PipeState::default);
-        self.network = period.network.map(|view| Network::new(&view, period, self.sharing));
+        self.network = Network::of(period, self.sharing);
         self.measure(period);
         for open in self.requests.values_mut() {
             if !open.is_late && open.first.is_some_and(|first| period.end_s - open.submitted_s > first.latest_s) {

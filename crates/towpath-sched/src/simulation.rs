@@ -404,7 +404,7 @@ impl<'a> Simulation<'a> {
         (0..decisions.len()).for_each(|pipe| self.fill(pipe as u32));
         let (pipes, received_bytes, decisions) = (&measured, &received_bytes, &decisions);
         let (arrivals, completions) = (&self.arrivals, &self.completions);
-        let period = Period { pipes, ..period };
+        let period = Period { end_s, length_s, pipes, terms: &self.terms, network: known.view() };
         observe(&PeriodRecord { end_s, pipes, received_bytes, decisions, period, arrivals, completions })?;
         self.arrivals.clear();
         self.completions.clear();

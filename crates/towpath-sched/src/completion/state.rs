@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::{
-    network::Paths,
+    network::{Incidences, Paths, ResourceKind},
     optimiser::Sharing,
-    period::{NetworkView, Period, PipeMeasurement},
+    period::{Period, PipeMeasurement},
 };
 
 /// Number of periods with received bytes before the rate of a pipe is used: its connections are few before.
@@ -60,21 +60,31 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn new(view: &NetworkView<'_>, period: &Period<'_>, sharing: Sharing) -> Self {
-        let weight = |pipe: usize| {
-            let path = view.paths.resources_of(pipe).iter();
-            let links = path.filter(|resource| (**resource as usize) < view.first_rule).count().max(1) as f64;
-            match sharing {
-                Sharing::ByPathLength => period.terms[pipe].weight / links,
-                Sharing::Equal => period.terms[pipe].weight,
+    /// Returns the network that the period knows; `None` if it knows no link.
+    pub(super) fn of(period: &Period<'_>, sharing: Sharing) -> Option<Self> {
+        let view = &period.network;
+        let pipes = 0..period.pipes.len();
+        pipes.clone().any(|pipe| view.links_of(pipe).next().is_some()).then(|| {
+            let weight = |pipe: usize| {
+                let links = match sharing {
+                    Sharing::ByPathLength => view.links_of(pipe).count().max(1),
+                    Sharing::Equal => 1,
+                };
+                period.terms[pipe].weight * period.terms[pipe].activity_weight / links as f64
+            };
+            let mut of_pipes = Incidences::default();
+            for pipe in pipes.clone() {
+                let path = view.paths.resources_of(pipe).iter().copied();
+                let in_bytes = path.filter(|resource| view.resources.kind(*resource) != ResourceKind::Connections);
+                of_pipes.push(&in_bytes.collect::<Vec<_>>());
             }
-        };
-        Self {
-            capacities: view.capacities.to_vec(),
-            paths: view.paths.clone(),
-            weights: (0..period.pipes.len()).map(weight).collect(),
-            is_complete: view.is_complete,
-        }
+            Self {
+                capacities: view.resources.capacities().to_vec(),
+                paths: Paths::new(of_pipes, view.resources.len()),
+                weights: pipes.map(weight).collect(),
+                is_complete: view.is_complete,
+            }
+        })
     }
 
     /// Returns the known resources of a pipe, and its weight. A pipe that is newer than the view has none.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    network::{Incidences, Paths},
+    network::{Incidences, Paths, ResourceKind, Resources},
     period::{NetworkView, PipeTerms},
 };
 
@@ -34,13 +34,16 @@ impl Link {
             remaining_bytes: remaining[index],
             ..PipeMeasurement::default()
         };
-        let view = NetworkView { capacities: &[100.0], paths: &self.paths, first_rule: 1, is_complete: true };
+        let unknown = Paths::unknown(2);
+        let paths = if self.has_network { &self.paths } else { &unknown };
+        let mut resources = Resources::default();
+        resources.add("link".to_owned(), ResourceKind::Network, 100.0);
         self.forecaster.end_period(&Period {
             end_s: self.end_s,
             length_s: 10.0,
             pipes: &[pipe(0), pipe(1)],
-            terms: &[PipeTerms::default(); 2],
-            network: self.has_network.then_some(view),
+            terms: &[0, 1].map(PipeTerms::of_link),
+            network: NetworkView { resources: &resources, paths, weights: &[], is_complete: self.has_network },
         });
     }
 }
