@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
-import pathlib
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 
+import sched_controls
 import sched_worlds
 from harness import say
-from sched_worlds import DEVELOPMENT, FEW_REGIMES, HELD_OUT, Regime, scenario
+from sched_runs import Runs, middle, samples, to_bound
+from sched_worlds import FEW_REGIMES, Regime, scenario
 from settings import Job, Settings
 
 BASELINES = ("fts", "fts-from2")
@@ -27,36 +26,7 @@ VIEWS = {
 }
 SETTLED_PERIODS = 20
 """Periods after which shares are measured."""
-CLOSE = 0.15
-"""Relative error of the rates that counts as converged."""
 CONVERGENCE_PERIODS = 75
-
-
-class Runs:
-    """Runs scenarios in a directory with the network."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.binary = settings.machine.towpath_binary
-        self.directory = settings.machine.work / "sched"
-        self.directory.mkdir(exist_ok=True)
-        self.seeds = [*DEVELOPMENT[:2], *HELD_OUT[:1]] if settings.quick else [*DEVELOPMENT, *HELD_OUT]
-        sched_worlds.write_network(self.directory)
-
-    def run(self, text: str, seed: int, optimisers: tuple[str, ...], periods: pathlib.Path | None = None) -> dict:
-        path = self.directory / "scenario.toml"
-        path.write_text(text)
-        words = [self.binary, "sched", "simulate", path, "--json", "--seed", str(seed), "--optimiser", ",".join(optimisers)]
-        done = subprocess.run([*words, *(["--periods", periods] if periods else [])], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"towpath sched simulate: {done.stderr}")
-        return json.loads(done.stdout)
-
-    def periods(self, text: str, seed: int, optimiser: str) -> list[dict]:
-        """Returns the periods of a run."""
-        path = self.directory / "periods"
-        self.run(text, seed, (optimiser,), path)
-        records = map(json.loads, path.read_text().splitlines())
-        return [record for record in records if "end_s" in record]
 
 
 def completions(requests: str, limit: float) -> Callable[[Settings], dict]:
@@ -85,20 +55,6 @@ def completions(requests: str, limit: float) -> Callable[[Settings], dict]:
     return job
 
 
-def to_bound(summary: dict) -> float | None:
-    """Returns the time of the last completion / bound; None if a request is not complete."""
-    return summary["makespan_to_bound"] if summary["completed"] == summary["requests"] else None
-
-
-def samples(runs: Runs, names: Sequence[str], measure: Callable[[int, str], dict]) -> dict[str, list]:
-    """Returns the samples of all seeds for each optimiser."""
-    return {name: [{"seed": seed, **measure(seed, name)} for seed in runs.seeds] for name in names}
-
-
-def middle(results: dict[str, list], name: str) -> str:
-    return f"{statistics.median(sample['to_bound'] or float('inf') for sample in results[name]):.3f}"
-
-
 def views(settings: Settings) -> dict:
     """The workload of `makespan` with less or wrong knowledge of the network."""
     runs, cells = Runs(settings), []
@@ -124,21 +80,14 @@ def convergence(settings: Settings) -> dict:
 
         def measure(seed: int, name: str, regime: Regime = regime) -> dict:
             records = runs.periods(scenario(regime, seed, requests), seed, name)[1 : CONVERGENCE_PERIODS + 1]
-            errors = [error_of(record, regime.period_s) for record in records]
-            first = next((number for number, error in enumerate(errors, 1) if error <= CLOSE), None)
+            errors = [sched_worlds.error_of(record, regime.period_s) for record in records]
+            first = next((number for number, error in enumerate(errors, 1) if error <= sched_worlds.CLOSE), None)
             return {"periods": first, "tail_error": statistics.mean(errors[-25:])}
 
         results = samples(runs, ("knee-equal", *BASELINES), measure)
         cells.append({"regime": regime.text(), "results": results})
         say(f"   {regime.text()}: {[sample['periods'] for sample in results['knee-equal']]}")
     return {"shape": "convergence", "simulated": True, "cells": cells}
-
-
-def error_of(record: dict, period_s: float) -> float:
-    """Returns the sum of the errors of all rates / the sum of the fair rates."""
-    pipes = record["pipes"]
-    total = sum(pipe["fair_bytes_per_s"] for pipe in pipes)
-    return sum(abs(pipe["received_bytes"] / period_s - pipe["fair_bytes_per_s"]) for pipe in pipes) / total
 
 
 def shares(settings: Settings) -> dict:
@@ -204,7 +153,8 @@ def completion(settings: Settings) -> dict:
     cases = itertools.product(workloads, views, (Regime(0, 100, 20e6), Regime(1, 100, 20e6)))
     for workload, view, regime in [*cases][:: 5 if settings.quick else 1]:
         results: dict[str, list] = {}
-        for seed in runs.seeds:
+        # Hundreds of requests say enough with half of the seeds.
+        for seed in runs.seeds[::2]:
             text = scenario(regime, seed, views[view] + workloads[workload], limit=sched_worlds.SHORT_LIMIT)
             # Hundreds of requests overload the rule of FTS, which then completes few of them.
             names = ("knee",) if workload == "300 arriving" else ("knee", "fts")
@@ -229,5 +179,9 @@ JOBS = {
     "shares": Job(shares, 3),
     "views": Job(views, 2),
     "changes": Job(changes, 3),
-    "completion": Job(completion, 30),
+    "completion": Job(completion, 15),
+    "activities": Job(sched_controls.activities, 3),
+    "faults": Job(sched_controls.faults, 4),
+    "talk": Job(sched_controls.talk, 15),
+    "step": Job(sched_controls.step, 1),
 }

@@ -36,6 +36,10 @@ TITLES = {
     "shares": "## Shares by weight over one link, against unequal round trips (target: error ≤ 5 %, ≥ 97 % used)",
     "views": "## `knee` with less knowledge of the network: last completion / bound (target for first and last link ≤ 1.3, worst ≤ 1.8; for none: not worse than `fts`)",
     "changes": "## One link changes: periods until 95 % of the available capacity is used (target ≤ 5), and its used part in the 10th to 40th period after",
+    "activities": "## Two activities of each link, whose file sizes differ 100 : 1: bytes against the rule (target: within 5 %), as a factor",
+    "faults": "## 30 requests together, with faults: last completion / bound of the network without the fault",
+    "talk": "## The claims of the talk about ALTO/TCN: `fts` / method",
+    "step": "## A decision of `knee` (target: < 1 s for 360,000 pipes, < 2 GiB); measured, not simulated",
     "completion": "## First estimate of the time to complete: requests within the interval of 90 % (target 85 to 95 %), with an error below 10 %, and upper / lower end of the interval",
 }
 
@@ -94,6 +98,54 @@ def predictions(record: dict) -> str:
     return markdown(["requests, view; regime", "optimiser", "covered, held out", "covered", "FoGP(10 %)", "width"], rows, left=2)
 
 
+def talk(record: dict) -> str:
+    """Returns a table of ratios: `fts` / method for times, and method / `fts` for the rate."""
+    claims = {
+        ("30 together", "received_bytes_per_s"): ("bandwidth, 30 together", 7.39),
+        ("30 together", "max_completion_s"): ("longest time, 30 together", 5.54),
+        ("100 together", "mean_completion_s"): ("mean time, 100 together", 2.03),
+        ("100 together", "max_completion_s"): ("longest time, 100 together", 2.49),
+        ("50 arriving", "mean_completion_s"): ("mean time, 50 arriving", 8.0),
+    }
+    rows = []
+    for (workload, key), (words, claimed) in claims.items():
+        for cell in record["cells"]:
+            if cell["workload"] == workload:
+                figures = [ratio(cell["results"], name, key) for name in ("tcn-zero", "tcn-first", "knee")]
+                rows.append([words, f"{claimed} ×", cell["regime"], *figures])
+    periods = {name: statistics.median(record["periods"] if value is None else value for value in values) for name, values in record["convergence"].items()}
+    is_limit = periods["tcn-zero"] == record["periods"]
+    first = f"{periods['tcn-zero'] / periods['tcn-first']:.1f}"
+    sign = "≥ " if is_limit else ""
+    rows.append(["periods until 15 %: `tcn-zero` / `tcn-first`", "2.97 ×", "d = 0, 20 MB/s, 60 s", f"{sign}{periods['tcn-zero']:.0f} periods", f"{periods['tcn-first']:.0f} periods: {sign}{first}", f"{periods['knee-equal']:.0f} periods (`knee-equal`)"])
+    return markdown(["claim", "talk", "regime", "`tcn-zero`", "`tcn-first`", "`knee`"], rows, left=3)
+
+
+def ratio(results: dict, name: str, key: str) -> str:
+    """Formats the median over the seeds of `fts` / method, which is a limit if runs were not complete."""
+    values = []
+    for fts, method in zip(results["fts"], results[name], strict=True):
+        value = until(method, key) / until(fts, key)
+        values.append(value if key == "received_bytes_per_s" else 1 / value)
+    is_late, is_method_late = (any(not sample["is_complete"] for sample in results[one]) for one in ("fts", name))
+    if is_late and is_method_late:
+        return "neither complete"
+    return ("≥ " if is_late else "≤ " if is_method_late else "") + f"{statistics.median(values):.2f}"
+
+
+def until(sample: dict, key: str) -> float:
+    """Returns a figure; the time of the end of a run that was not complete for its times."""
+    return sample[key] if sample["is_complete"] or key == "received_bytes_per_s" else sample["makespan_s"]
+
+
+def steps(record: dict) -> str:
+    rows = [
+        [f"{cell['pipes']:,}", f"{cell['resources']:,}", f"{cell['incidences']:,}", f"{statistics.median(cell['steps_s']):.3f} s", f"{max(cell['steps_s']):.3f} s", f"{cell['peak_rss_bytes'] / (1 << 20):.0f} MiB"]
+        for cell in record["cells"]
+    ]
+    return markdown(["pipes", "resources", "incidences", "median", "longest", "peak resident"], rows)
+
+
 def table(record: dict) -> str:
     """Formats the samples of a job."""
     title = TITLES[record["job"]]
@@ -106,6 +158,12 @@ def table(record: dict) -> str:
             body = columns(record, {"worst_error": "error", "used": "used"}, ("weights",))
         case "changes":
             body = columns(record, {"periods": "periods", "used_after": "used"})
+        case "activities":
+            body = columns(record, {"miss": "factor", "used": "used"})
+        case "talk":
+            body = talk(record)
+        case "step":
+            body = steps(record)
         case "predictions":
             body = predictions(record)
         case _:

@@ -24,6 +24,10 @@ SPREAD = 0.3
 LIMIT, SHORT_LIMIT = 15, 5
 """Multiples of the bound at which runs end; the shorter one for workloads with many requests."""
 FILE_BYTES = 100e6
+SETTLED_S = 1_200
+"""Time after which shares are measured."""
+CLOSE = 0.15
+"""Relative error of the rates that counts as converged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,3 +118,10 @@ def write_network(directory: pathlib.Path) -> None:
         "links": [{"source": f"node{one:02}", "target": f"node{other:02}", "capacity": LINK_BITS_PER_S} for one, other in links()],
     }
     (directory / "network.json").write_text(json.dumps(document))
+
+
+def error_of(record: dict, period_s: float) -> float:
+    """Returns the sum of the errors of all rates / the sum of the fair rates."""
+    pipes = record["pipes"]
+    total = sum(pipe["fair_bytes_per_s"] for pipe in pipes)
+    return sum(abs(pipe["received_bytes"] / period_s - pipe["fair_bytes_per_s"]) for pipe in pipes) / total
