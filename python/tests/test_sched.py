@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_result():
     assert one.optimiser == "knee" and one.requests == one.completed == len(one.completions_s) == 4
     assert one.makespan_s == max(one.completions_s) == one.max_completion_s
     assert one.makespan_to_bound == pytest.approx(one.makespan_s / one.bound_s)
-    assert one.mean_completion_s == pytest.approx(sum(one.completions_s) / 4)
+    assert one.mean_completion_s == one.mean_elapsed_s == pytest.approx(sum(one.completions_s) / 4)
     assert one.fair_mean_completion_s > 0.9 * one.bound_s
 
 

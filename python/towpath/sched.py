@@ -56,8 +56,11 @@ class Result:
     """`makespan_s` / `bound_s`; too low if not all requests are complete."""
     mean_completion_s: float | None
     """Mean time from arrival to completion of the complete requests, in seconds; None if there is none."""
+    mean_elapsed_s: float
+    """Mean time of all requests, in seconds, up to the end of the simulation for those that are not complete: their mean time
+    to completion is at least this."""
     max_completion_s: float | None
-    """Longest of these times, in seconds."""
+    """Longest time to completion of the complete requests, in seconds."""
     received_bytes_per_s: float
     """Received bytes per second, retried parts of files included."""
     mean_connections: float

@@ -295,6 +295,8 @@ fn bounded(wanted: u32, now: u32, measured: &PipeMeasurement, settings: &FtsSett
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::{
         network::{Paths, Resources},
@@ -394,5 +396,26 @@ mod tests {
         assert_eq!(run(FtsSettings::default(), &[over; 2])[1], (65, Reason::StorageLimit));
         let idle = PipeMeasurement::default();
         assert_eq!(run(FtsSettings::default(), &[idle]), [(66, Reason::Idle)]);
+    }
+
+    proptest! {
+        /// The conservation theorem of the talk (IETF 116): if all throughputs are within a factor K with
+        /// B > 1 − α + α K², then n − round(log_B E) never decreases. Here B = 10 and α = 0.1, so K may be 9.5. So a
+        /// pipe has more connections in the end than it needs, whatever they did to the throughput.
+        #[test]
+        fn connections_only_fall_with_the_magnitude_of_the_throughput(
+            least in 1.0..1e9_f64,
+            factors in prop::collection::vec(1.0..9.5_f64, 2..200),
+        ) {
+            let trend = |average| Trend { success: 100, average, retried: 0, mean_file_bytes: 1e8 };
+            let conserved = |n: i32, average: f64| n - average.log10().round() as i32;
+            let (mut n, mut average) = (1_000_i32, least * factors[0]);
+            for factor in factors {
+                let next = NEWEST * least * factor + (1.0 - NEWEST) * average;
+                let (change, _) = judge(&trend(next), &trend(average), n as u32, u64::MAX, 1);
+                prop_assert!(conserved(n + change, next) >= conserved(n, average));
+                (n, average) = (n + change, next);
+            }
+        }
     }
 }

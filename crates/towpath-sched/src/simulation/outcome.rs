@@ -31,6 +31,9 @@ pub struct Summary {
     pub makespan_to_bound: f64,
     /// Mean time from arrival to completion of the complete requests, in seconds; `None` if there is none.
     pub mean_completion_s: Option<f64>,
+    /// Mean time of all requests in seconds, up to the end of the simulation for those that are not complete: their mean
+    /// time to completion is at least this.
+    pub mean_elapsed_s: f64,
     /// Longest of these times, in seconds.
     pub max_completion_s: Option<f64>,
     /// Received bytes per second, retried parts of files included.
@@ -71,6 +74,10 @@ impl Outcome {
     /// Returns the figures.
     pub fn summary(&self) -> Summary {
         let completed: Vec<f64> = self.completions_s.iter().flatten().copied().collect();
+        let elapsed_s = |(arrival_s, completion_s): (&f64, &Option<f64>)| {
+            completion_s.unwrap_or_else(|| (self.ended_s - arrival_s).max(0.0))
+        };
+        let elapsed_s: f64 = self.arrivals_s.iter().zip(&self.completions_s).map(elapsed_s).sum();
         let longest = completed.iter().copied().max_by(f64::total_cmp);
         let per_s = |total: f64| if self.ended_s > 0.0 { total / self.ended_s } else { 0.0 };
         Summary {
@@ -80,6 +87,7 @@ impl Outcome {
             bound_s: self.bound_s,
             makespan_to_bound: self.ended_s / self.bound_s,
             mean_completion_s: longest.map(|_| completed.iter().sum::<f64>() / completed.len() as f64),
+            mean_elapsed_s: elapsed_s / self.completions_s.len() as f64,
             max_completion_s: longest,
             received_bytes_per_s: per_s(self.received_bytes),
             mean_connections: per_s(self.connection_s),

@@ -128,6 +128,7 @@ fn a_simulation_that_takes_too_long_ends() {
     let summary = run(&world, 1);
     assert_eq!(summary.completed, 0);
     assert_near(summary.makespan_to_bound, 2.0);
+    assert_eq!((summary.mean_completion_s, summary.mean_elapsed_s), (None, summary.makespan_s));
 }
 
 #[test]
