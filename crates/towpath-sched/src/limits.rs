@@ -60,8 +60,9 @@ impl Limits {
         let resources = period.network.resources;
         let mut rests = resources.capacities().to_vec();
         let mut of_pipes = Incidences::default();
-        for (pipe, decision) in decisions.iter().enumerate() {
-            let limits = period.network.resources_of(pipe, ResourceKind::Connections);
+        for (pipe, (decision, measured)) in decisions.iter().zip(period.pipes).enumerate() {
+            // A pipe without files takes no connection from the others, whatever it is given.
+            let limits = period.network.resources_of(pipe, ResourceKind::Connections).filter(|_| measured.is_live());
             of_pipes.push(&limits.collect::<Vec<_>>());
             of_pipes.row(pipe).iter().for_each(|limit| rests[*limit as usize] -= f64::from(decision.connections));
         }
@@ -156,6 +157,10 @@ mod tests {
         period::{EndedFiles, NetworkView, PipeTerms},
     };
 
+    fn live() -> PipeMeasurement {
+        PipeMeasurement { queued_files: 1_000, ..PipeMeasurement::default() }
+    }
+
     fn apply(limits: &mut Limits, view: NetworkView<'_>, pipes: &[PipeMeasurement], wanted: &[u32]) -> Vec<Decision> {
         let terms: Vec<_> = (0..pipes.len() as u32).map(PipeTerms::of_link).collect();
         let period = Period { end_s: 0.0, length_s: 60.0, pipes, terms: &terms, network: view };
@@ -168,7 +173,7 @@ mod tests {
     /// Returns the decision about a pipe that had `granted` connections and is to get twice as many.
     fn after(limits: &mut Limits, granted: u32, finished: u64, retried: u64) -> (u32, Reason) {
         let ended = EndedFiles { finished, retried, ..EndedFiles::default() };
-        let pipe = PipeMeasurement { granted, ended, ..PipeMeasurement::default() };
+        let pipe = PipeMeasurement { granted, ended, ..live() };
         let (resources, paths) = (Resources::default(), Paths::unknown(1));
         let view = NetworkView { resources: &resources, paths: &paths, weights: &[], is_complete: false };
         let decision = apply(limits, view, &[pipe], &[2 * granted])[0];
@@ -212,11 +217,26 @@ mod tests {
         let mut limits = Limits::default();
         let mut sums = [0; 5];
         for _ in 0..10 {
-            let decisions = apply(&mut limits, view, &[PipeMeasurement::default(); 5], &[1; 5]);
+            let decisions = apply(&mut limits, view, &[live(); 5], &[1; 5]);
             assert_eq!(decisions.iter().map(|decision| decision.connections).sum::<u32>(), 2);
             sums.iter_mut().zip(&decisions).for_each(|(sum, decision)| *sum += decision.connections);
         }
         assert_eq!(sums, [4; 5]);
+    }
+
+    #[test]
+    fn idle_pipes_take_no_connections() {
+        let mut resources = Resources::default();
+        resources.add("storage out".to_owned(), ResourceKind::Connections, 4.0);
+        let mut of_pipes = Incidences::default();
+        (0..9).for_each(|_| of_pipes.push(&[0]));
+        let paths = Paths::new(of_pipes, 1);
+        let view = NetworkView { resources: &resources, paths: &paths, weights: &[], is_complete: true };
+        let mut pipes = [PipeMeasurement::default(); 9];
+        pipes[3] = live();
+        let mut wanted = [1; 9];
+        wanted[3] = 10;
+        assert_eq!(apply(&mut Limits::default(), view, &pipes, &wanted)[3].connections, 4);
     }
 
     proptest! {
@@ -239,7 +259,7 @@ mod tests {
             let wanted: Vec<_> = pipes.iter().map(|(_, wanted)| *wanted).collect();
             let mut limits = Limits::default();
             for _ in 0..3 {
-                let decisions = apply(&mut limits, view, &vec![PipeMeasurement::default(); pipes.len()], &wanted);
+                let decisions = apply(&mut limits, view, &vec![live(); pipes.len()], &wanted);
                 for (limit, capacity) in capacities.iter().enumerate() {
                     let of_limit = paths.pipes_of(limit as u32).iter();
                     let sum: u32 = of_limit.map(|pipe| decisions[*pipe as usize].connections).sum();

@@ -201,9 +201,9 @@ fn link_weights(period: &Period<'_>) -> Vec<f64> {
     live()
         .filter(|(_, is_live)| *is_live)
         .for_each(|(terms, _)| activities[terms.link as usize] += terms.activity_weight);
-    let weight = |(terms, is_live): (&PipeTerms, bool)| match is_live {
-        true => terms.weight * terms.activity_weight / activities[terms.link as usize],
-        false => 0.0,
+    let weight = |(terms, is_live): (&PipeTerms, bool)| match activities[terms.link as usize] {
+        all if is_live && all > 0.0 => terms.weight * terms.activity_weight / all,
+        _ => 0.0,
     };
     live().map(weight).collect()
 }
