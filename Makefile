@@ -81,6 +81,7 @@ bench-cache: build ## benchmark the site cache and its peers over emulated paths
 	bench/run $(TOWPATH) --suite cache $(BENCH)
 
 bench-sched: build ## compare the optimisers of the scheduler in its simulator; results in bench/results/sched
+	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH) --suite sched $(BENCH)
 
 sched-plots: build ## draw three simulated runs of the scheduler; figures in bench/results/sched/plots

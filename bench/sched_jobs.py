@@ -46,7 +46,6 @@ def completions(requests: str, limit: float) -> Callable[[Settings], dict]:
                         "to_bound": to_bound(summary),
                         "mean_to_fair": mean_s / document["fair_mean_completion_s"] if to_bound(summary) else None,
                         "bytes_per_s": summary["received_bytes_per_s"],
-                        "connections": summary["mean_connections"],
                     })  # fmt: skip
             cells.append({"regime": regime.text(), "results": results})
             say(f"   {regime.text()}: {middle(results, 'knee')} knee, {middle(results, 'fts')} fts")

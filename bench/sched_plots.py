@@ -114,7 +114,8 @@ class Run:
         classes: dict[str, list[int]] = {}
         for index, pipe in enumerate(self.description["pipes"]):
             project = f"{pipe['project']}, " if pipe["project"] else ""
-            classes.setdefault(f"{project}weight {pipe['weight']:g}", []).append(index)
+            activity = f", activity {pipe['activity_weight']:g}" if pipe["activity_weight"] != 1 else ""
+            classes.setdefault(f"{project}weight {pipe['weight']:g}{activity}", []).append(index)
         return classes
 
 

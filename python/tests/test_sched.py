@@ -70,7 +70,8 @@ def test_the_figures_are_those_of_the_command(binary, tmp_path, optimiser):
 
 def test_a_million_files_take_little_memory(binary, tmp_path):
     path = tmp_path / "scenario.toml"
-    path.write_text(SCENARIO.replace("pipes = 4", "pipes = 10").replace("1000", "100_000"))
+    scenario = SCENARIO.replace("pipes = 4", "pipes = 10").replace("1000", "100_000")
+    path.write_text(scenario + "[connections]\nstartup_s = 5\n")
     with (tmp_path / "output").open("w") as output:
         process = subprocess.Popen([binary, "sched", "simulate", path, "--optimiser", "knee,fts", "--json"], stdout=output)
         _, status, usage = os.wait4(process.pid, 0)

@@ -23,11 +23,15 @@ use crate::{failure::Failure, output::count_text};
 /// Maximum size of a scenario in bytes.
 const MAX_SCENARIO_BYTES: u64 = 1 << 20;
 
+/// Maximum number of requests whose times to complete are predicted.
+const MAX_PREDICTED: usize = 1_000;
+
 /// The figures of an optimiser.
 struct SimulationResult {
     name: OptimiserName,
     summary: Summary,
-    predictions: PredictionSummary,
+    /// `None` if they are not printed, or there are too many requests.
+    predictions: Option<PredictionSummary>,
 }
 
 /// Runs the command.
@@ -46,9 +50,13 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
     let mut results = Vec::new();
     for name in &arguments.optimiser {
         let mut optimiser = name.create(arguments.connections, arguments.seed);
-        let mut predictions = Predictions::new(&world, name.sharing());
+        // A forecast for each of many requests takes longer than the simulation.
+        let is_predicted = arguments.json && world.requests.len() <= MAX_PREDICTED;
+        let mut predictions = is_predicted.then(|| Predictions::new(&world, name.sharing()));
         let outcome = simulate(&world, arguments.seed, optimiser.as_mut(), &mut |record| {
-            predictions.observe(record);
+            if let Some(predictions) = &mut predictions {
+                predictions.observe(record);
+            }
             if let Some(periods) = &mut periods {
                 periods.write(*name, record);
             }
@@ -59,7 +67,7 @@ fn run_simulation(arguments: &Simulation) -> Result<(), Failure> {
         results.push(SimulationResult {
             name: *name,
             summary: outcome.summary(),
-            predictions: predictions.summary(&outcome),
+            predictions: predictions.map(|predictions| predictions.summary(&outcome)),
         });
     }
     if let Some(periods) = periods {

@@ -1,7 +1,8 @@
 //! Limits that hold for the decisions of each optimiser.
 //!
-//! - **Success**: a pipe gets no more connections while too many of its files fail, as in FTS, unless as many failed with
-//!   half of the connections: then connections are not the reason. If most files fail, it gets one less in each period.
+//! - **Success**: a pipe gets no more connections while too many of its files fail, as in FTS, if fewer failed with half of
+//!   the connections; otherwise, or if that is not known, connections may not be the reason. The older these attempts
+//!   are, the less they count, so it tries again. If most files fail, it gets one less in each period.
 //! - **Connections** of a storage ([`ResourceKind::Connections`]): decisions beyond it are reduced in proportion, so that
 //!   shares stay. A pipe that gets less than one connection has one in some of the periods.
 
@@ -30,7 +31,7 @@ const ERRORS: f32 = 2.0;
 #[derive(Debug, Default)]
 pub struct Limits {
     pipes: Vec<Attempts>,
-    /// For each pipe the part of a connection that it lacks until now.
+    /// For each pipe the sum of the parts of a connection that rounding took away.
     credits: Vec<f64>,
 }
 
@@ -87,7 +88,7 @@ impl Limits {
         let mut rests = capacities.to_vec();
         for (pipe, part) in parts.iter().enumerate() {
             let all = f64::from(decisions[pipe].connections);
-            // What is missing in its last digits is no connection less.
+            // A rounding error takes no connection away.
             let whole = (part + 1e-9 * all).floor().min(all);
             self.credits[pipe] = if whole < all { (self.credits[pipe] + part - whole).min(1.0) } else { 0.0 };
             paths.resources_of(pipe).iter().for_each(|limit| rests[*limit as usize] -= whole);

@@ -70,6 +70,24 @@ impl PipeTerms {
     }
 }
 
+/// Returns the weight of each pipe: that of its link, divided among the live pipes of the link; 0 for the others.
+pub(crate) fn pipe_weights<'a>(
+    terms: impl Iterator<Item = &'a PipeTerms> + Clone,
+    is_live: impl Fn(usize) -> bool,
+) -> Vec<f64> {
+    let mut activities = vec![0.0; terms.clone().map(|terms| terms.link as usize + 1).max().unwrap_or(0)];
+    for (pipe, terms) in terms.clone().enumerate() {
+        if is_live(pipe) {
+            activities[terms.link as usize] += terms.activity_weight;
+        }
+    }
+    let weight = |(pipe, terms): (usize, &PipeTerms)| match activities[terms.link as usize] {
+        all if is_live(pipe) && all > 0.0 => terms.weight * terms.activity_weight / all,
+        _ => 0.0,
+    };
+    terms.enumerate().map(weight).collect()
+}
+
 /// The measurements of a pipe in a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PipeMeasurement {

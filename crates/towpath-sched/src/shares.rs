@@ -245,7 +245,7 @@ impl<'a, U: Fn(ResourceIndex, usize) -> f64> Filling<'a, U> {
                 self.levels.pop();
                 for pipe in self.paths.pipes_of(resource) {
                     let pipe = *pipe as usize;
-                    if !self.is_fixed[pipe] {
+                    if !self.is_fixed[pipe] && (self.used)(resource, pipe) > 0.0 {
                         self.fix(pipe, level * self.demands[pipe].weight, Some(resource));
                     }
                 }
@@ -364,6 +364,14 @@ mod tests {
         let used = |_, pipe: usize| [1.0 / 20.0, 1.0 / 5.0][pipe];
         let shares = max_min_with(&[10.0], &paths, &[Demand::unlimited(1.0); 2], used);
         assert_eq!(shares.rates, [40.0, 40.0]);
+    }
+
+    #[test]
+    fn a_pipe_is_not_limited_by_a_resource_that_it_does_not_use() {
+        let paths = paths(&[vec![0, 1], vec![0, 1]], 2);
+        let used = |resource, pipe: usize| if resource == 0 && pipe == 0 { 0.0 } else { 1.0 };
+        let shares = max_min_with(&[10.0, 100.0], &paths, &[Demand::unlimited(1.0); 2], used);
+        assert_eq!((shares.rates, shares.bottlenecks), (vec![90.0, 10.0], vec![Some(1), Some(0)]));
     }
 
     #[test]

@@ -383,7 +383,7 @@ impl<'a> Simulation<'a> {
         for state in &mut self.pipes {
             state.advance(self.now_s);
             let (mut measurement, bytes) = state.measure(&self.world.requests);
-            self.outcome.add_period(bytes, measurement.connections, self.world.period_s);
+            self.outcome.add_period(bytes, measurement.connection_s);
             let error: f64 = StandardNormal.sample(&mut self.noise);
             measurement.received_bytes = (bytes * (1.0 + self.world.noise * error)).max(0.0);
             measured.push(measurement);
@@ -424,6 +424,7 @@ impl<'a> Simulation<'a> {
         let now: Vec<_> = now.map(|((capacity, factor), left)| capacity * factor * left).collect();
         let capacities = self.world.capacities(&now, self.paths, |pipe| self.pipes[pipe as usize].sending());
         let rates = max_min(&capacities, self.paths, &demands).rates;
+        self.forget_outdated_events();
         for (pipe, rate) in rates.into_iter().enumerate() {
             if let Some((at_s, generation)) = self.pipes[pipe].set_rate(rate, self.now_s) {
                 self.schedule(at_s, Event::FileEnd { pipe: pipe as u32, generation });
@@ -431,12 +432,27 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// Removes the expected ends of files whose rate has changed since, if they are most of the events.
+    fn forget_outdated_events(&mut self) {
+        if self.events.len() > 4 * (self.pipes.len() + self.world.requests.len() + self.slots_in_use()) {
+            let pipes = &self.pipes;
+            self.events.retain(|Reverse(Timed { event, .. })| match event {
+                Event::FileEnd { pipe, generation } => pipes[*pipe as usize].is_current(*generation),
+                _ => true,
+            });
+        }
+    }
+
+    /// Returns the number of files on connections.
+    fn slots_in_use(&self) -> usize {
+        self.pipes.iter().map(|state| state.running() as usize).sum()
+    }
+
     fn finish(mut self) -> Outcome {
         for state in &mut self.pipes {
             state.advance(self.now_s);
             let (measurement, bytes) = state.measure(&self.world.requests);
-            let since_s = self.now_s % self.world.period_s;
-            self.outcome.add_period(bytes, measurement.connections, since_s);
+            self.outcome.add_period(bytes, measurement.connection_s);
         }
         self.outcome.end(self.now_s);
         self.outcome

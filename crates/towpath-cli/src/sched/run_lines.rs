@@ -18,6 +18,7 @@ pub(super) fn description(world: &World, seed: u64) -> Value {
         json!({
             "name": plan.name,
             "weight": plan.terms.weight,
+            "activity_weight": plan.terms.activity_weight,
             "project": plan.project,
             "links": world.paths.resources_of(pipe),
         })
@@ -44,7 +45,10 @@ fn rules(known: &KnownNetwork) -> Vec<Value> {
         let limit = known.resources.capacities()[rule as usize];
         json!({ "limit_bytes_per_s": limit, "pipes": known.paths.pipes_of(rule) })
     };
-    all.filter(|resource| known.resources.kind(*resource) == ResourceKind::Rate).map(rule).collect()
+    let is_rule = |resource: &ResourceIndex| {
+        known.resources.kind(*resource) == ResourceKind::Rate && !known.storage_rates.contains(resource)
+    };
+    all.filter(is_rule).map(rule).collect()
 }
 
 /// Returns the line with the arrivals of all requests in seconds, and the times from there to their completion; `null` for

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     network::{Incidences, Paths, ResourceKind},
     optimiser::Sharing,
-    period::{Period, PipeMeasurement},
+    period::{Period, PipeMeasurement, pipe_weights},
 };
 
 /// Number of periods with received bytes before the rate of a pipe is used: its connections are few before.
@@ -65,12 +65,15 @@ impl Network {
         let view = &period.network;
         let pipes = 0..period.pipes.len();
         pipes.clone().any(|pipe| view.links_of(pipe).next().is_some()).then(|| {
+            let live = pipe_weights(period.terms.iter(), |pipe| period.pipes[pipe].is_live());
             let weight = |pipe: usize| {
                 let links = match sharing {
                     Sharing::ByPathLength => view.links_of(pipe).count().max(1),
                     Sharing::Equal => 1,
                 };
-                period.terms[pipe].weight * period.terms[pipe].activity_weight / links as f64
+                // A pipe that is idle now may get a request.
+                let own = if live[pipe] > 0.0 { live[pipe] } else { period.terms[pipe].weight };
+                own / links as f64
             };
             let mut of_pipes = Incidences::default();
             for pipe in pipes.clone() {

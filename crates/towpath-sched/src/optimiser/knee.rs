@@ -29,7 +29,7 @@ use self::{
 use super::Optimiser;
 use crate::{
     network::{ResourceIndex, ResourceKind},
-    period::{Decision, Period, PipeTerms, Reason},
+    period::{Decision, Period, Reason, pipe_weights},
     shares::{Demand, Shares, by_project, max_min_with},
 };
 
@@ -138,7 +138,7 @@ impl Knee {
 
     fn shares(&self, period: &Period<'_>) -> Shares {
         let network = &period.network;
-        let weights = link_weights(period);
+        let weights = pipe_weights(period.terms.iter(), |pipe| period.pipes[pipe].is_live());
         let demand = |(pipe, state): (usize, &PipeState)| {
             let links = match self.settings.sharing {
                 Sharing::ByPathLength => network.links_of(pipe).count().max(1),
@@ -151,6 +151,8 @@ impl Knee {
         let capacities = network.resources.capacities().iter().zip(&self.fills);
         let capacities: Vec<_> = capacities.map(|(all, fill)| all * fill).collect();
         let used = |resource, pipe: usize| match network.resources.kind(resource) {
+            // Nothing is known about the connections of a new pipe, which gets one.
+            ResourceKind::Connections if self.pipes[pipe].is_new() => 0.0,
             ResourceKind::Connections => self.pipes[pipe].connections_per_rate(),
             _ => 1.0,
         };
@@ -191,21 +193,6 @@ impl Knee {
         }
         bottlenecks
     }
-}
-
-/// Returns the weight of each pipe: that of its link, divided among the live pipes of the link; 0 for one that has nothing to
-/// transfer.
-fn link_weights(period: &Period<'_>) -> Vec<f64> {
-    let live = || period.terms.iter().zip(period.pipes).map(|(terms, measured)| (terms, measured.is_live()));
-    let mut activities = vec![0.0; period.terms.iter().map(|terms| terms.link as usize + 1).max().unwrap_or(0)];
-    live()
-        .filter(|(_, is_live)| *is_live)
-        .for_each(|(terms, _)| activities[terms.link as usize] += terms.activity_weight);
-    let weight = |(terms, is_live): (&PipeTerms, bool)| match activities[terms.link as usize] {
-        all if is_live && all > 0.0 => terms.weight * terms.activity_weight / all,
-        _ => 0.0,
-    };
-    live().map(weight).collect()
 }
 
 /// Returns a number of connections, at least 1, and carries the rest over to the next pipe.
@@ -266,7 +253,7 @@ mod tests {
     use crate::{
         network::{Incidences, Paths, Resources},
         optimiser::{Fts, FtsSettings},
-        period::{EndedFiles, NetworkView, PipeMeasurement},
+        period::{EndedFiles, NetworkView, PipeMeasurement, PipeTerms},
         simulation::{Scenario, Summary, World, simulate},
     };
 

@@ -20,7 +20,7 @@ use rand_pcg::Pcg64Mcg;
 use super::Optimiser;
 use crate::{
     network::ResourceKind,
-    period::{Decision, NetworkView, Period, PipeMeasurement, Reason},
+    period::{Decision, NetworkView, Period, PipeMeasurement, Reason, pipe_weights},
     shares::{Demand, max_min_with},
 };
 
@@ -137,8 +137,8 @@ impl Tcn {
     }
 
     fn bounds(&self, period: &Period<'_>) -> Vec<f64> {
-        let weight = |pipe: usize| if self.pipes[pipe].is_live { period.terms[pipe].weight } else { 0.0 };
-        let demands: Vec<_> = (0..self.pipes.len()).map(|pipe| Demand::unlimited(weight(pipe))).collect();
+        let weights = pipe_weights(period.terms.iter(), |pipe| self.pipes[pipe].is_live);
+        let demands: Vec<_> = weights.into_iter().map(Demand::unlimited).collect();
         let NetworkView { resources, paths, .. } = period.network;
         let used = |resource, _| if resources.kind(resource) == ResourceKind::Connections { 0.0 } else { 1.0 };
         let mut bounds = max_min_with(resources.capacities(), paths, &demands, used).rates;

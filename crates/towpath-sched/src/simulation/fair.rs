@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use super::World;
-use crate::shares::{Demand, max_min};
+use crate::{
+    period::pipe_weights,
+    shares::{Demand, max_min},
+};
 
 /// Maximum number of requests: the shares are computed after each arrival and each completion.
 const MAX_REQUESTS: usize = 1_000;
@@ -17,9 +20,10 @@ struct Open {
 
 impl World {
     /// Returns the weighted max-min shares of `capacities` for the live pipes in bytes per second; 0 for the others.
+    /// Rules of projects and limits of storages do not count.
     pub fn fair_rates(&self, capacities: &[f64], is_live: impl Fn(usize) -> bool) -> Vec<f64> {
-        let weight = |pipe: usize| if is_live(pipe) { self.pipes[pipe].terms.weight } else { 0.0 };
-        let demands: Vec<_> = (0..self.pipes.len()).map(|pipe| Demand::unlimited(weight(pipe))).collect();
+        let weights = pipe_weights(self.pipes.iter().map(|plan| &plan.terms), is_live);
+        let demands: Vec<_> = weights.into_iter().map(Demand::unlimited).collect();
         max_min(capacities, &self.paths, &demands).rates
     }
 

@@ -60,10 +60,10 @@ impl Outcome {
         self.completions_s[request] = Some(now_s - self.arrivals_s[request]);
     }
 
-    /// Adds a period of a pipe.
-    pub(super) fn add_period(&mut self, bytes: f64, connections: u32, length_s: f64) {
+    /// Adds the bytes of a pipe, and the time for which its connections were in use, summed over them.
+    pub(super) fn add_period(&mut self, bytes: f64, connection_s: f64) {
         self.received_bytes += bytes;
-        self.connection_s += f64::from(connections) * length_s;
+        self.connection_s += connection_s;
     }
 
     /// Records the end of the simulation.

@@ -1,7 +1,7 @@
 //! The state of a pipe: files that wait, and files on its connections.
 //!
-//! All sending connections of a pipe have the same rate. Their common progress is the number of bytes that a connection
-//! has sent which sends since the start of the simulation. A file of n bytes that begins at the progress p ends at
+//! All sending connections of a pipe have the same rate. Their common progress is the number of bytes of a connection that
+//! has been sending since the start of the simulation. A file of n bytes that begins at the progress p ends at
 //! p + n, whatever the rate does meanwhile.
 
 use std::{

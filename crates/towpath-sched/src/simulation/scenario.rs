@@ -10,6 +10,15 @@ mod view;
 use serde::{Deserialize, Deserializer, de};
 use towpath_alto::topology::TopologyError;
 
+/// Maximum number of files of all requests.
+const MAX_FILES: u64 = 1_000_000_000;
+
+/// Maximum time of a simulation in seconds.
+const MAX_S: f64 = 1e12;
+
+/// Maximum number of paths that changes may replace.
+const MAX_REROUTES: usize = 10_000_000;
+
 /// Maximum number of pipes, which is that of 600 × 600 storages with some room.
 const MAX_PIPES: u64 = 400_000;
 
@@ -119,7 +128,7 @@ pub struct StorageSettings {
     #[serde(default, deserialize_with = "optional::<_, 1, 1_000_000_000_000_000>")]
     pub max_bits_per_s: Option<f64>,
     /// Connections that its administrator permits. No optimiser exceeds them.
-    #[serde(default, deserialize_with = "optional::<_, 1, 1_000_000>")]
+    #[serde(default, deserialize_with = "whole")]
     pub max_connections: Option<f64>,
 }
 
@@ -210,7 +219,7 @@ pub struct RuleSettings {
     pub bits_per_s: Option<f64>,
     /// Weight among the projects that share a link (`tcn_rel_weight`). All pipes without a weight are one more project,
     /// with the weight 1.
-    #[serde(default, deserialize_with = "optional::<_, 0, 1_000_000>")]
+    #[serde(default, deserialize_with = "positive")]
     pub weight: Option<f64>,
 }
 
@@ -274,6 +283,23 @@ pub enum ScenarioError {
     /// The scenario has more than the maximum number of pipes.
     #[error("requests: more than {MAX_PIPES} pipes in total")]
     TooManyPipes,
+    /// The scenario has more than the maximum number of files.
+    #[error("requests: more than {MAX_FILES} files in total")]
+    TooManyFiles,
+    /// The requests need more than the maximum time.
+    #[error(
+        "requests: no schedule completes them within {MAX_S:.0} s / limit_to_bound; fewer bytes or larger capacities are needed"
+    )]
+    TooLong,
+    /// There are more changes of the paths of all pipes than the maximum.
+    #[error("changes: more than {MAX_REROUTES} paths change in total; remove reroute, or pipes")]
+    TooManyReroutes,
+    /// The capacity of a link in the topology is out of range.
+    #[error("network.topology: the capacity of {0:?} is out of range: expected from 1 bit/s to 10^15 bit/s")]
+    Capacity(String),
+    /// A storage is not a link.
+    #[error("changes: {0:?} is a storage, so no path leads around it; remove reroute")]
+    StorageReroute(String),
     /// A change or a rule is of a link that the network lacks.
     #[error("there is no link {0:?}; write it as \"from -> to\"")]
     NoSuchLink(String),
@@ -314,6 +340,9 @@ impl Scenario {
         match scenario.requests.iter().map(|settings| settings.pipes).fold(0_u64, u64::saturating_add) {
             0 => Err(ScenarioError::NoRequest),
             pipes if pipes > MAX_PIPES => Err(ScenarioError::TooManyPipes),
+            _ if scenario.requests.iter().map(|settings| settings.pipes * settings.files).sum::<u64>() > MAX_FILES => {
+                Err(ScenarioError::TooManyFiles)
+            }
             _ => Ok(scenario),
         }
     }
@@ -332,6 +361,18 @@ fn optional<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     deserializer: D,
 ) -> Result<Option<f64>, D::Error> {
     within::<_, MIN, MAX>(deserializer).map(Some)
+}
+
+/// Reads a number above 0, up to a million.
+fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let value = within::<_, 0, 1_000_000>(deserializer)?;
+    let error = || de::Error::custom("0 is out of range: expected a number above 0");
+    (value > 0.0).then_some(Some(value)).ok_or_else(error)
+}
+
+/// Reads a whole number from 1 to a million.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    count::<_, 1_000_000>(deserializer).map(|value| Some(value as f64))
 }
 
 /// Reads a whole number from 1 to `MAX`.

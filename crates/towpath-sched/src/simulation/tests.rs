@@ -37,6 +37,7 @@ fn files_take_their_time() {
     assert_eq!((summary.requests, summary.completed), (2, 2));
     assert_near(summary.makespan_s, 250.0);
     assert_near(summary.received_bytes_per_s, 800e6);
+    assert_near(summary.mean_connections, 40.0);
     // 50 connections fill the link: 0.625 GB/s for each pipe.
     assert_near(run(&world, 50).makespan_s, 160.0);
 }
@@ -132,7 +133,7 @@ fn a_simulation_that_takes_too_long_ends() {
 }
 
 #[test]
-fn a_million_files_need_little_memory() {
+fn a_million_files_are_simulated() {
     let world = world(&LINK.replace("1000", "500_000"));
     let summary = run(&world, 50);
     assert_near(summary.makespan_s, 80_000.0);

@@ -245,10 +245,14 @@ impl World {
         totals
     }
 
-    /// Returns the resource whose bytes need the longest time, the first if there are several.
+    /// Returns the link whose bytes need the longest time, the first if there are several.
     pub(super) fn busiest_resource(&self) -> ResourceIndex {
         let totals = self.totals();
-        let durations_s = totals.iter().zip(self.resources.capacities()).map(|((bytes, _), capacity)| bytes / capacity);
+        let durations_s = totals
+            .iter()
+            .zip(self.resources.capacities())
+            .take(self.links)
+            .map(|((bytes, _), capacity)| bytes / capacity);
         let longer = |one: (usize, f64), other: (usize, f64)| if other.1 > one.1 { other } else { one };
         durations_s.enumerate().reduce(longer).map_or(0, |(resource, _)| resource as ResourceIndex)
     }

@@ -7,7 +7,8 @@ use towpath_alto::topology::Topology;
 
 use super::{
     super::world::{Background, CapacityChange, Deterioration, FileSize, PipePlan, Request, World},
-    BackgroundSettings, NetworkSettings, RequestSettings, Scenario, ScenarioError, StorageSettings,
+    BackgroundSettings, MAX_REROUTES, MAX_S, NetworkSettings, RequestSettings, Scenario, ScenarioError,
+    StorageSettings,
     layout::Layout,
 };
 use crate::{
@@ -24,7 +25,7 @@ impl Scenario {
         let topology = topology.map(Topology::parse).transpose()?;
         let mut random = Pcg64Mcg::seed_from_u64(self.seed);
         let mut layout = match &topology {
-            Some(topology) => Layout::of_topology(topology, self.network.capacity_bits_per_s),
+            Some(topology) => Layout::of_topology(topology, self.network.capacity_bits_per_s)?,
             None => Layout::of_link(self.network.capacity_bits_per_s),
         };
         let (pipes, requests) = self.pipes(&mut layout, &mut random)?;
@@ -48,6 +49,9 @@ impl Scenario {
             limit_s: 0.0,
         };
         world.limit_s = world.bound_s() * self.limit_to_bound;
+        if world.limit_s > MAX_S {
+            return Err(ScenarioError::TooLong);
+        }
         world.changes = self.changes(&layout, &world)?;
         world.known = self.known_networks(&layout, &world)?;
         Ok(world)
@@ -147,12 +151,19 @@ impl Scenario {
     }
 
     fn changes(&self, layout: &Layout<'_>, world: &World) -> Result<Vec<CapacityChange>, ScenarioError> {
+        let reroutes = self.changes.iter().filter(|change| change.reroute).count();
+        if reroutes.saturating_mul(world.pipes.len()) > MAX_REROUTES {
+            return Err(ScenarioError::TooManyReroutes);
+        }
         let mut removed = Vec::new();
         let mut sorted: Vec<_> = self.changes.iter().collect();
         sorted.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
         let mut changes = Vec::new();
         for settings in sorted {
             let resource = link(world, settings.link.as_deref())?;
+            if settings.reroute && resource as usize >= world.links {
+                return Err(ScenarioError::StorageReroute(world.resources.name(resource).to_owned()));
+            }
             let links = settings.reroute.then(|| {
                 removed.push(resource);
                 layout.links_without(&removed)

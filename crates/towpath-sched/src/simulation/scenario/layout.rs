@@ -46,15 +46,18 @@ impl<'a> Layout<'a> {
         Self { topology: None, resources, places: Vec::new(), storages: BTreeMap::new() }
     }
 
-    pub(super) fn of_topology(topology: &'a Topology, default_bits_per_s: f64) -> Self {
+    pub(super) fn of_topology(topology: &'a Topology, default_bits_per_s: f64) -> Result<Self, ScenarioError> {
         let mut resources = Resources::default();
         for link in topology.links() {
             let name = |node: u32| &topology.nodes()[node as usize].name;
             let bits_per_s = link.capacity_bits_per_s.filter(|bits| *bits > 0.0).unwrap_or(default_bits_per_s);
             let name = format!("{} -> {}", name(link.from), name(link.to));
+            if !(1.0..=1e15).contains(&bits_per_s) {
+                return Err(ScenarioError::Capacity(name));
+            }
             resources.add(name, ResourceKind::Network, bits_per_s / 8.0);
         }
-        Self { topology: Some(topology), resources, places: Vec::new(), storages: BTreeMap::new() }
+        Ok(Self { topology: Some(topology), resources, places: Vec::new(), storages: BTreeMap::new() })
     }
 
     /// Adds a pipe between two random nodes.

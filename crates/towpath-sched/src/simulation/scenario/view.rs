@@ -131,7 +131,9 @@ impl Rules<'_> {
                 || self.layout.storage_resources(&self.layout.places[pipe]).any(|storage| storage == link)
         };
         let of_project = (0..world.pipes.len()).filter(|pipe| world.pipes[*pipe].terms.project == Some(project));
-        let pipes: Vec<_> = of_project.filter(|pipe| link.is_none_or(|link| uses(*pipe, link))).collect();
+        let all_pipes: Vec<_> = of_project.collect();
+        let pipes: Vec<_> =
+            all_pipes.iter().copied().filter(|pipe| link.is_none_or(|link| uses(*pipe, link))).collect();
         let is_hidden = |pipe: &usize| match link {
             Some(link) => !self.paths[*pipe].contains(&link),
             None => rule.weight.is_some() && links[*pipe].iter().any(|link| !self.paths[*pipe].contains(link)),
@@ -141,7 +143,7 @@ impl Rules<'_> {
             return Err(ScenarioError::HiddenRule { project: rule.project.clone(), link });
         }
         match (rule.bits_per_s, rule.weight) {
-            (Some(bits_per_s), None) => self.limit(rule, &pipes, bits_per_s / 8.0),
+            (Some(bits_per_s), None) => self.limit(rule, &all_pipes, &pipes, bits_per_s / 8.0),
             (None, Some(weight)) if !rule.each => {
                 let all = 0..world.resources.len() as ResourceIndex;
                 let resources = all.filter(|resource| link.is_none_or(|link| link == *resource));
@@ -152,16 +154,18 @@ impl Rules<'_> {
         Ok(())
     }
 
-    fn limit(&mut self, rule: &RuleSettings, pipes: &[usize], bytes_per_s: f64) {
+    /// Adds the limit of the pipes of a project that use the link. There are as many resources whatever their paths are, so
+    /// that resources keep their indices when paths change.
+    fn limit(&mut self, rule: &RuleSettings, of_project: &[usize], pipes: &[usize], bytes_per_s: f64) {
         let name = format!("limit of {}", rule.project);
-        let mut shared = None;
-        for pipe in pipes {
-            let resource = match shared {
-                Some(resource) if !rule.each => resource,
-                _ => self.resources.add(name.clone(), ResourceKind::Rate, bytes_per_s),
-            };
-            shared = Some(resource);
-            self.paths[*pipe].push(resource);
+        let first = self.resources.len() as ResourceIndex;
+        for _ in 0..if rule.each { of_project.len() } else { 1 } {
+            self.resources.add(name.clone(), ResourceKind::Rate, bytes_per_s);
+        }
+        for (place, pipe) in of_project.iter().enumerate() {
+            if pipes.contains(pipe) {
+                self.paths[*pipe].push(if rule.each { first + place as ResourceIndex } else { first });
+            }
         }
     }
 }

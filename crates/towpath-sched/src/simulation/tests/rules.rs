@@ -61,10 +61,28 @@ fn no_optimiser_exceeds_the_connections_of_a_storage() {
     let mut optimisers: Vec<Box<dyn Optimiser>> =
         vec![Box::new(knee()), Box::new(Fts::new(FtsSettings::default())), Box::new(Fixed::new(50))];
     for optimiser in &mut optimisers {
-        let mut most = 0;
-        let outcome = simulate(&world, 1, optimiser.as_mut(), &mut |period| most = most.max(of_storages(period.pipes)));
-        assert!(most == 20 && outcome.summary().completed == 30, "{most}");
+        let (mut most, mut decided) = (0, 0);
+        let outcome = simulate(&world, 1, optimiser.as_mut(), &mut |period| {
+            most = most.max(of_storages(period.pipes));
+            let granted = period.pipes.iter().zip(period.decisions).map(|(pipe, decision)| PipeMeasurement {
+                connections: if pipe.is_live() { decision.connections } else { 0 },
+                ..*pipe
+            });
+            decided = decided.max(of_storages(&granted.collect::<Vec<_>>()));
+        });
+        assert_eq!((most, decided, outcome.summary().completed), (20, 20, 30));
     }
+}
+
+#[test]
+fn a_pipe_that_receives_nothing_takes_nothing_from_the_others() {
+    let cut = "[[changes]]\nat_s = 0\nlink = 'b -> e'\nfactor = 0\n[[storages]]\nmax_connections = 40";
+    let world = star(&format!("{cut}\nname = 'e'\ndirection = 'in'"));
+    let from_a: Vec<_> = (0..30).filter(|pipe| world.pipes[*pipe].name == "a -> e").collect();
+    let outcome = simulate(&world, 1, &mut knee(), &mut |_| {});
+    // 200 GB each, with at least two connections of 20 MB/s.
+    let times = from_a.iter().map(|pipe| outcome.completions_s[*pipe].unwrap());
+    assert!(!from_a.is_empty() && times.fold(0.0, f64::max) < 5_000.0, "{outcome:?}");
 }
 
 #[test]
@@ -118,6 +136,8 @@ fn activities_share_a_link_in_bytes() {
         let world = activities(startup_s);
         let names: Vec<_> = world.pipes.iter().map(|plan| (plan.name.as_str(), plan.terms.link)).collect();
         assert_eq!(names[..3], names[3..]);
+        let fair = world.fair_rates(world.resources.capacities(), |_| true);
+        assert!((fair[3] / fair[0] - 2.0).abs() < 1e-9, "{fair:?}");
         let ratio = |optimiser: &mut dyn Optimiser| {
             let received = received(&world, optimiser);
             received[3..].iter().sum::<f64>() / received[..3].iter().sum::<f64>()
@@ -168,6 +188,8 @@ fn a_limit_may_be_of_each_pipe() {
 #[test]
 fn rules_that_cannot_be_kept_are_errors() {
     let rule = |keys: &str| projects(&format!("[[rules]]\nproject = 'a'\n{keys}"));
+    let zero = Scenario::parse(&rule("weight = 0")).unwrap_err().to_string();
+    assert!(zero.contains("weight = 0") && zero.contains("above 0"), "{zero}");
     for text in [rule(""), rule("bits_per_s = 1\nweight = 1"), rule("weight = 1\neach = true")] {
         assert_eq!(error(&text), ScenarioError::AmbiguousRule("a".to_owned()));
     }
@@ -212,6 +234,20 @@ fn pipes_take_another_path_after_a_cut() {
         let summary = simulate(&world, 1, &mut knee(), &mut |_| {}).summary();
         assert_eq!(summary.completed, 20);
     }
+}
+
+#[test]
+fn scenarios_without_an_end_are_errors() {
+    assert_eq!(error(&LINK.replace("10e9", "1").replace("100e6", "1e15")), ScenarioError::TooLong);
+    let many = Scenario::parse(&LINK.replace("pipes = 2", "pipes = 400_000").replace("1000", "10_000")).unwrap_err();
+    assert_eq!(many, ScenarioError::TooManyFiles);
+    let storage = "[[storages]]\ncapacity_bits_per_s = 1e9\n[[changes]]\nat_s = 1\nfactor = 0\nreroute = true\n";
+    let storage = error(&format!("{LINK}{storage}link = 'source 1 out'"));
+    assert_eq!(storage, ScenarioError::StorageReroute("source 1 out".to_owned()));
+    let topology =
+        r#"{"nodes": [{"id": "a"}, {"id": "b"}], "links": [{"source": "a", "target": "b", "capacity": 1e308}]}"#;
+    let huge = Scenario::parse(LINK).unwrap().world(Some(topology)).unwrap_err();
+    assert_eq!(huge, ScenarioError::Capacity("a -> b".to_owned()));
 }
 
 #[test]
