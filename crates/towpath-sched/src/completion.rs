@@ -1,6 +1,6 @@
 //! Time to complete of requests, with an interval of 90 %.
 //!
-//! A [`CompletionForecaster`] is driven once per period by what a service knows. The life of a request:
+//! A [`CompletionForecaster`] is driven once per period by a service. The life of a request:
 //!
 //! 1. [`CompletionForecaster::submit`] returns its first [`Estimate`]. Until the rates have settled for the first time,
 //!    it returns none, and the first estimate follows at the end of a period.

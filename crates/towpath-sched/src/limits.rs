@@ -24,10 +24,10 @@ const MEMORY: f32 = 0.95;
 /// Number of powers of two for which attempts are counted.
 const LEVELS: usize = 12;
 
-/// Standard errors by which a success must be lower than another one to be worse.
+/// A success is worse than another one if it is lower by this number of standard errors.
 const ERRORS: f32 = 2.0;
 
-/// The limits, with what they must remember of each pipe.
+/// The limits, and the state of each pipe for them.
 #[derive(Debug, Default)]
 pub struct Limits {
     pipes: Vec<Attempts>,

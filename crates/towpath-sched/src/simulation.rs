@@ -322,7 +322,7 @@ impl<'a> Simulation<'a> {
         let bytes = known_bytes.unwrap_or_else(|| world.requests[request as usize].size.sample(sizes));
         state.start(request, bytes, world.failing_fraction(&mut self.failures), now_s);
         if world.startup_s > 0.0 {
-            // Files of one size that start together would stay in step for ever without a difference.
+            // Without a difference, files of one size that start together would always start together.
             let startup_s = world.startup_s * self.startups.random_range(0.5..1.5);
             self.schedule(now_s + startup_s, Event::Started(pipe));
         } else {

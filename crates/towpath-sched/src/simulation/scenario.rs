@@ -90,7 +90,7 @@ pub struct ViewSettings {
     /// Time in seconds after which a change is known; without one, changes are never known.
     #[serde(deserialize_with = "optional::<_, 0, 1_000_000_000>")]
     pub delay_s: Option<f64>,
-    /// Time in seconds from which on nothing is known any more.
+    /// Time in seconds at which all knowledge of the network is lost.
     #[serde(deserialize_with = "optional::<_, 0, 1_000_000_000>")]
     pub until_s: Option<f64>,
 }
@@ -121,7 +121,7 @@ pub struct StorageSettings {
     pub name: Option<String>,
     /// Its output or its input; without one, each of them.
     pub direction: Option<Direction>,
-    /// What it can transfer in bits per second.
+    /// Its capacity in bits per second.
     #[serde(default, deserialize_with = "optional::<_, 1, 1_000_000_000_000_000>")]
     pub capacity_bits_per_s: Option<f64>,
     /// What its administrator permits in bits per second. The optimiser keeps it.

@@ -21,7 +21,7 @@ const STORAGE_RULES: [StorageRule; 2] = [
 ];
 
 impl Scenario {
-    /// Returns what is known, by time.
+    /// Returns the known networks, by time.
     pub(super) fn known_networks(
         &self,
         layout: &Layout<'_>,
