@@ -105,8 +105,7 @@ def periods_until_fair(runs: Runs, seed: int, name: str) -> int | None:
     """Returns the periods until ten pipes have rates with an error of 15 % in total, without loss by many connections."""
     text = f"[[requests]]\npipes = 10\nfiles = 150_000\nfile_bytes = {FILE_BYTES}\n"
     records = runs.periods(scenario(LOSSES[0], seed, text), seed, name)[1 : LONG_PERIODS + 1]
-    errors = (sched_worlds.error_of(record, LOSSES[0].period_s) for record in records)
-    return next((number for number, error in enumerate(errors, 1) if error <= sched_worlds.CLOSE), None)
+    return sched_worlds.periods_until_close(sched_worlds.error_of(record, LOSSES[0].period_s) for record in records)
 
 
 def step(settings: Settings) -> dict:

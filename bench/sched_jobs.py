@@ -6,11 +6,12 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import sched_controls
 import sched_worlds
 from harness import say
+from sched_report import pooled
 from sched_runs import Runs, middle, samples, to_bound
 from sched_worlds import FEW_REGIMES, Regime, scenario
 from settings import Job, Settings
@@ -80,8 +81,7 @@ def convergence(settings: Settings) -> dict:
         def measure(seed: int, name: str, regime: Regime = regime) -> dict:
             records = runs.periods(scenario(regime, seed, requests), seed, name)[1 : CONVERGENCE_PERIODS + 1]
             errors = [sched_worlds.error_of(record, regime.period_s) for record in records]
-            first = next((number for number, error in enumerate(errors, 1) if error <= sched_worlds.CLOSE), None)
-            return {"periods": first, "tail_error": statistics.mean(errors[-25:])}
+            return {"periods": sched_worlds.periods_until_close(errors), "tail_error": statistics.mean(errors[-25:])}
 
         results = samples(runs, ("knee-equal", *BASELINES), measure)
         cells.append({"regime": regime.text(), "results": results})
@@ -152,7 +152,7 @@ def completion(settings: Settings) -> dict:
     cases = itertools.product(workloads, views, (Regime(0, 100, 20e6), Regime(1, 100, 20e6)))
     for workload, view, regime in [*cases][:: 5 if settings.quick else 1]:
         results: dict[str, list] = {}
-        # Hundreds of requests say enough with half of the seeds.
+        # Half of the seeds, as runs with hundreds of requests are long.
         for seed in runs.seeds[::2]:
             text = scenario(regime, seed, views[view] + workloads[workload], limit=sched_worlds.SHORT_LIMIT)
             # Hundreds of requests overload the rule of FTS, which then completes few of them.
@@ -162,12 +162,6 @@ def completion(settings: Settings) -> dict:
         cells.append({"regime": f"{workload}, {view}; {regime.text()}", "results": results})
         say(f"   {cells[-1]['regime']}: {pooled(results['knee'], 'coverage')} covered")
     return {"shape": "predictions", "simulated": True, "cells": cells}
-
-
-def pooled(figures: Sequence[dict], key: str) -> float | None:
-    """Returns the mean over the requests of all seeds; None without a request."""
-    requests = sum(sample["requests"] for sample in figures)
-    return sum(sample[key] * sample["requests"] for sample in figures if sample["requests"]) / requests if requests else None
 
 
 JOBS = {

@@ -84,12 +84,18 @@ def columns(record: dict, keys: dict[str, str], extra: Sequence[str] = ()) -> st
     return markdown(["regime", *extra, *(f"{name}, {word}" if word else name for word in keys.values() for name in names)], rows, left=1 + len(extra))
 
 
+def pooled(figures: Sequence[dict], key: str) -> float | None:
+    """Returns the mean over the requests of all seeds; None without a request."""
+    requests = sum(sample["requests"] for sample in figures)
+    return sum(sample[key] * sample["requests"] for sample in figures if sample["requests"]) / requests if requests else None
+
+
 def predictions(record: dict) -> str:
     """Returns a table over the requests of all seeds. Each optimiser has its own rows, as some workloads lack one."""
 
     def percent(samples: Sequence[dict], key: str) -> str:
-        requests = sum(sample["requests"] for sample in samples)
-        return f"{100 * sum(sample[key] * sample['requests'] for sample in samples if sample['requests']) / requests:.0f} %" if requests else "-"
+        part = pooled(samples, key)
+        return "-" if part is None else f"{100 * part:.0f} %"
 
     rows = []
     for cell in record["cells"]:

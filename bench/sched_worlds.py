@@ -12,7 +12,7 @@ import json
 import math
 import pathlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 NODES, MORE_LINKS = 68, 12
 LINK_BITS_PER_S = 10e9
@@ -125,3 +125,8 @@ def error_of(record: dict, period_s: float) -> float:
     pipes = record["pipes"]
     total = sum(pipe["fair_bytes_per_s"] for pipe in pipes)
     return sum(abs(pipe["received_bytes"] / period_s - pipe["fair_bytes_per_s"]) for pipe in pipes) / total
+
+
+def periods_until_close(errors: Iterable[float]) -> int | None:
+    """Returns the number of the first period whose error counts as converged."""
+    return next((number for number, error in enumerate(errors, 1) if error <= CLOSE), None)

@@ -70,12 +70,17 @@ impl PipeTerms {
     }
 }
 
+/// Returns the number of links, which are counted from 0.
+pub(crate) fn link_count<'a>(terms: impl Iterator<Item = &'a PipeTerms>) -> usize {
+    terms.map(|terms| terms.link as usize + 1).max().unwrap_or(0)
+}
+
 /// Returns the weight of each pipe: that of its link, divided among the live pipes of the link; 0 for the others.
 pub(crate) fn pipe_weights<'a>(
     terms: impl Iterator<Item = &'a PipeTerms> + Clone,
     is_live: impl Fn(usize) -> bool,
 ) -> Vec<f64> {
-    let mut activities = vec![0.0; terms.clone().map(|terms| terms.link as usize + 1).max().unwrap_or(0)];
+    let mut activities = vec![0.0; link_count(terms.clone())];
     for (pipe, terms) in terms.clone().enumerate() {
         if is_live(pipe) {
             activities[terms.link as usize] += terms.activity_weight;

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 
 use super::{Assignment, Optimiser};
-use crate::period::{Decision, EndedFiles, Period, PipeMeasurement, PipeTerms, Reason};
+use crate::period::{Decision, EndedFiles, Period, PipeMeasurement, PipeTerms, Reason, link_count};
 
 /// Time over which the mean duration of files is computed, and the longest window, in seconds.
 const LONGEST_WINDOW_S: f64 = 1800.0;
@@ -137,7 +137,7 @@ struct Link {
 }
 
 fn measured_links(period: &Period<'_>) -> Vec<Link> {
-    let mut links = vec![Link::default(); period.terms.iter().map(|terms| terms.link as usize + 1).max().unwrap_or(0)];
+    let mut links = vec![Link::default(); link_count(period.terms.iter())];
     for (terms, measured) in period.terms.iter().zip(period.pipes) {
         let link = &mut links[terms.link as usize];
         link.measured.add(measured);

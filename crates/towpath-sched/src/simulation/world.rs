@@ -6,7 +6,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::{
     network::{Paths, ResourceIndex, Resources},
-    period::{NetworkView, PipeMeasurement, PipeTerms},
+    period::{NetworkView, PipeMeasurement, PipeTerms, link_count},
     shares::ProjectWeight,
 };
 
@@ -218,7 +218,7 @@ impl World {
 
     /// Returns the pipes of each link.
     pub(super) fn pipes_of_links(&self) -> Vec<Vec<u32>> {
-        let mut links = vec![Vec::new(); self.pipes.iter().map(|plan| plan.terms.link as usize + 1).max().unwrap_or(0)];
+        let mut links = vec![Vec::new(); link_count(self.pipes.iter().map(|plan| &plan.terms))];
         for (pipe, plan) in self.pipes.iter().enumerate() {
             links[plan.terms.link as usize].push(pipe as u32);
         }
