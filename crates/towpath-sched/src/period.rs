@@ -219,6 +219,17 @@ pub enum Reason {
         /// Rate of the connections at the bottleneck / their rate without contention.
         efficiency: f64,
     },
+    /// The share of the pipe at a link that no path vector has.
+    ShareOfHiddenLink {
+        /// Its number, from 0, in the order in which they were found.
+        link: usize,
+        /// The share in bytes per second.
+        target: f64,
+        /// As for a known link.
+        efficiency: f64,
+    },
+    /// Half of the connections, to find pipes with slow connections that share a link with this one.
+    Experiment,
     /// Connections of the pipe were contended above this rate.
     LimitedByContention {
         /// In bytes per second.
@@ -254,6 +265,11 @@ impl fmt::Display for Reason {
                 let (target, percent) = (rate_text(*target), 100.0 * efficiency);
                 return write!(f, "{target} is the share of resource {resource}, with an efficiency of {percent:.0} %");
             }
+            Self::ShareOfHiddenLink { link, target, efficiency } => {
+                let (target, percent) = (rate_text(*target), 100.0 * efficiency);
+                return write!(f, "{target} is the share of hidden link {link}, with an efficiency of {percent:.0} %");
+            }
+            Self::Experiment => "half of the connections, to find hidden links",
             Self::LimitedByContention { limit } => {
                 return write!(f, "contended above {}", rate_text(*limit));
             }

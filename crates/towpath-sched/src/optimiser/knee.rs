@@ -14,8 +14,10 @@
 //! - **The fill of a resource**: the load that its pipes may offer, relative to its capacity. It makes up for errors of
 //!   the maximum rates, and for a capacity that is not the true one. A full link is offered less in each period, until it
 //!   is just full: otherwise a new pipe would measure a rate under contention.
+//! - **Hidden links** ([`hidden`]) are those that an incomplete path vector lacks. They are found by an experiment.
 //! - **The trim of a pipe** makes up for unequal rates of connections at a bottleneck, as with unequal round-trip times.
 
+mod hidden;
 mod pipe;
 mod resource;
 
@@ -23,13 +25,14 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use self::{
+    hidden::{HiddenLinks, Residual},
     pipe::PipeState,
     resource::{Load, next_fill},
 };
 use super::Optimiser;
 use crate::{
     network::{ResourceIndex, ResourceKind},
-    period::{Decision, Period, Reason, pipe_weights},
+    period::{Decision, Period, PipeMeasurement, Reason, pipe_weights},
     shares::{Demand, Shares, by_project, max_min_with},
 };
 
@@ -77,6 +80,7 @@ pub struct Knee {
     pipes: Vec<PipeState>,
     /// For each resource the offered load / the capacity.
     fills: Vec<f64>,
+    hidden: HiddenLinks,
     random: Pcg64Mcg,
 }
 
@@ -94,7 +98,13 @@ struct Bottleneck {
 impl Knee {
     /// Creates the optimiser. `seed` decides about the rounding.
     pub fn new(settings: KneeSettings, seed: u64) -> Self {
-        Self { settings, pipes: Vec::new(), fills: Vec::new(), random: Pcg64Mcg::seed_from_u64(seed) }
+        Self {
+            settings,
+            pipes: Vec::new(),
+            fills: Vec::new(),
+            hidden: HiddenLinks::default(),
+            random: Pcg64Mcg::seed_from_u64(seed),
+        }
     }
 
     fn loads(&mut self, period: &Period<'_>) -> Vec<Load> {
@@ -111,11 +121,38 @@ impl Knee {
         loads
     }
 
-    fn learn(&mut self, period: &Period<'_>, loads: &[Load]) {
+    /// Looks for hidden links, if there can be some. `known` is the number of resources that are not hidden.
+    fn find_hidden_links(&mut self, period: &Period<'_>, known: usize, loads: &[Load]) {
+        if period.network.is_complete {
+            return;
+        }
+        let capacities = period.network.resources.capacities();
+        let is_full = |link: ResourceIndex| loads[link as usize].is_full(capacities[link as usize]);
+        let residual = |(pipe, (state, measured)): (usize, (&PipeState, &PipeMeasurement))| {
+            let is_explained = period.network.links_of(pipe).any(is_full);
+            let efficiency = state.efficiency(measured)?;
+            Some(Residual {
+                efficiency: if is_explained { 0.0 } else { efficiency },
+                connections: measured.receiving_s / period.length_s,
+                rate: measured.received_bytes / period.length_s,
+            })
+        };
+        let residuals: Vec<_> = self.pipes.iter().zip(period.pipes).enumerate().map(residual).collect();
+        let changed = self.hidden.learn(&loads[known..], &residuals, &mut self.random);
+        if !changed.is_empty() {
+            self.fills[known..].fill(1.0);
+        }
+        for pipe in changed {
+            self.pipes[pipe].forget_contention();
+        }
+    }
+
+    fn learn(&mut self, period: &Period<'_>, weights: &[f64], loads: &[Load]) {
         let (resources, capacities) = (period.network.resources, period.network.resources.capacities());
         let remaining_bytes: f64 = period.pipes.iter().map(|measured| measured.remaining_bytes).sum();
         let live = period.pipes.iter().filter(|measured| measured.is_live()).count();
         let mean_bytes = (remaining_bytes / live.max(1) as f64).max(1.0);
+        let mean_weight = weights.iter().sum::<f64>() / live.max(1) as f64;
         for (pipe, (state, measured)) in self.pipes.iter_mut().zip(period.pipes).enumerate() {
             // A rule explains no contention.
             let path = period.network.links_of(pipe).map(|resource| resource as usize);
@@ -126,6 +163,7 @@ impl Knee {
                 lowest_efficiency: path.clone().map(|resource| loads[resource].efficiency()).reduce(f64::min),
                 is_full: path.clone().any(is_full),
                 backlog: measured.remaining_bytes / mean_bytes,
+                weight: weights[pipe] / mean_weight,
             });
         }
         for (resource, (fill, load)) in self.fills.iter_mut().zip(loads).enumerate() {
@@ -136,12 +174,11 @@ impl Knee {
         }
     }
 
-    fn shares(&self, period: &Period<'_>) -> Shares {
+    fn shares(&self, period: &Period<'_>, known: usize, weights: &[f64]) -> Shares {
         let network = &period.network;
-        let weights = pipe_weights(period.terms.iter(), |pipe| period.pipes[pipe].is_live());
         let demand = |(pipe, state): (usize, &PipeState)| {
             let links = match self.settings.sharing {
-                Sharing::ByPathLength => network.links_of(pipe).count().max(1),
+                Sharing::ByPathLength => network.links_of(pipe).filter(|link| (*link as usize) < known).count().max(1),
                 Sharing::Equal => 1,
             };
             Demand { weight: weights[pipe] / links as f64, limit: state.limit() }
@@ -204,12 +241,21 @@ fn rounded(wanted: f64, carry: &mut f64) -> u32 {
 
 impl Optimiser for Knee {
     fn decide(&mut self, period: &Period<'_>) -> Vec<Decision> {
+        let known = period.network.resources.len();
+        let mut period = *period;
+        let with_hidden = self.hidden.added_to(&period.network);
+        if let Some((resources, paths)) = &with_hidden {
+            (period.network.resources, period.network.paths) = (resources, paths);
+        }
         self.pipes.resize_with(period.pipes.len(), PipeState::default);
         self.fills.resize(period.network.resources.len(), 1.0);
-        let loads = self.loads(period);
-        self.learn(period, &loads);
-        let shares = self.shares(period);
-        let mut bottlenecks = self.trim(period, &shares);
+        let loads = self.loads(&period);
+        let weights = pipe_weights(period.terms.iter(), |pipe| period.pipes[pipe].is_live());
+        self.learn(&period, &weights, &loads);
+        self.find_hidden_links(&period, known, &loads);
+        let shares = self.shares(&period, known, &weights);
+        let mut bottlenecks = self.trim(&period, &shares);
+        let halved = self.hidden.halved();
         let capacities = period.network.resources.capacities();
         let is_contended = |link: ResourceIndex| loads[link as usize].is_contended(capacities[link as usize]);
         let mut decisions = Vec::with_capacity(self.pipes.len());
@@ -224,10 +270,13 @@ impl Optimiser for Knee {
             }
             let mut own_carry = self.random.random_range(0.0..1.0);
             let mut target = shares.rates[pipe];
-            let (carry, reason) = match shares.bottlenecks[pipe] {
+            let (carry, mut reason) = match shares.bottlenecks[pipe] {
                 Some(resource) => {
                     let efficiency = loads[resource as usize].efficiency();
-                    let reason = Reason::ShareOfLink { resource, target, efficiency };
+                    let reason = match (resource as usize).checked_sub(known) {
+                        None => Reason::ShareOfLink { resource, target, efficiency },
+                        Some(link) => Reason::ShareOfHiddenLink { link, target, efficiency },
+                    };
                     target *= state.trim.exp();
                     (&mut bottlenecks[resource as usize].carry, reason)
                 }
@@ -240,6 +289,9 @@ impl Optimiser for Knee {
             if period.network.links_of(pipe).any(is_contended) {
                 wanted = wanted.min(f64::from(measured.granted.max(1)));
             }
+            if halved.contains(&pipe) {
+                (wanted, reason) = (wanted / 2.0, Reason::Experiment);
+            }
             let connections = rounded(wanted.min(f64::from(self.settings.max_connections)), carry);
             decisions.push(state.set(connections, reason));
         }
@@ -249,6 +301,8 @@ impl Optimiser for Knee {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
     use crate::{
         network::{Incidences, Paths, Resources},
@@ -293,13 +347,13 @@ mod tests {
         }
     }
 
-    /// Returns the bytes of the first four pipes / those of the others, after the start and before the first is done.
-    fn ratio(world: &World) -> f64 {
+    /// Returns the bytes of the first four pipes / those of the others in a part of the time, before the first is done.
+    fn ratio(world: &World, optimiser: &mut Knee, time_s: Range<f64>) -> f64 {
         let mut received = [0.0; 2];
-        simulate(world, 1, &mut Knee::new(KneeSettings::default(), 1), &mut |period| {
-            if (1_200.0..4_800.0).contains(&period.end_s) {
-                for (pipe, measured) in period.pipes.iter().enumerate() {
-                    received[pipe / 4] += measured.received_bytes;
+        simulate(world, 1, optimiser, &mut |period| {
+            if time_s.contains(&period.end_s) {
+                for (pipe, bytes) in period.received_bytes.iter().enumerate() {
+                    received[pipe / 4] += bytes;
                 }
             }
         });
@@ -308,11 +362,27 @@ mod tests {
 
     #[test]
     fn shares_follow_the_weights_whatever_the_round_trips_are() {
+        let ratio = |world: &World| ratio(world, &mut Knee::new(KneeSettings::default(), 1), 1_200.0..4_800.0);
         let mut world = world(1, "");
         world.pipes.iter_mut().take(4).for_each(|plan| plan.rtt_weight = 3.0);
         assert!((ratio(&world) - 1.0).abs() < 0.05, "{}", ratio(&world));
         world.pipes.iter_mut().skip(4).for_each(|plan| plan.terms.weight = 2.0);
         assert!((ratio(&world) - 0.5).abs() < 0.025, "{}", ratio(&world));
+    }
+
+    #[test]
+    fn shares_of_a_hidden_link_follow_the_weights() {
+        let ratio = |seed| {
+            let mut world = world(seed, "paths = 'none'");
+            world.requests.iter_mut().for_each(|request| request.files *= 5);
+            world.pipes.iter_mut().skip(4).for_each(|plan| plan.rtt_weight = 3.0);
+            world.pipes.iter_mut().take(4).for_each(|plan| plan.terms.weight = 2.0);
+            ratio(&world, &mut Knee::new(KneeSettings::default(), seed), 12_000.0..20_000.0)
+        };
+        let ratios: Vec<_> = (0..8).map(ratio).collect();
+        let close = ratios.iter().filter(|ratio| (*ratio / 2.0 - 1.0).abs() < 0.1).count();
+        // Connections with the larger weight are slower at the same link, so that their pipes would get a tenth.
+        assert!(close >= 5 && ratios.iter().all(|ratio| *ratio > 1.0), "{ratios:?}");
     }
 
     fn pipe(connections: u32) -> PipeMeasurement {

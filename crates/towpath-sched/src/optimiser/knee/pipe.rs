@@ -58,9 +58,10 @@ pub(super) struct Observation {
     pub(super) lowest_efficiency: Option<f64>,
     /// Whether a resource of the path has no free capacity.
     pub(super) is_full: bool,
-
     /// Remaining bytes / their mean over all pipes that have some.
     pub(super) backlog: f64,
+    /// Its weight / the mean weight of these pipes.
+    pub(super) weight: f64,
 }
 
 /// A pipe.
@@ -153,9 +154,19 @@ impl PipeState {
         1.0 / self.connection_rate.max(1.0) + startup_s / self.file_bytes.max(1.0)
     }
 
+    /// Returns the logarithm of the efficiency in a period; `None` if nothing was received.
+    pub(super) fn efficiency(&self, measured: &PipeMeasurement) -> Option<f64> {
+        rate_of_connection(measured).map(|rate| (rate / self.connection_rate).ln())
+    }
+
+    /// Forgets the contention: its reason was found.
+    pub(super) fn forget_contention(&mut self) {
+        (self.limit, self.knee, self.loss) = (f64::INFINITY, f64::INFINITY, 0.0);
+    }
+
     /// Learns from a period.
     pub(super) fn learn(&mut self, observation: &Observation) {
-        let &Observation { measured, length_s, lowest_efficiency, is_full, backlog } = observation;
+        let &Observation { measured, length_s, lowest_efficiency, is_full, backlog, weight } = observation;
         let Some(rate) = rate_of_connection(&measured) else { return };
         let newest = NEWEST.max(1.0 / f64::from(self.periods.max(1)));
         self.recent_rate += newest * (rate - self.recent_rate);
@@ -175,7 +186,7 @@ impl PipeState {
             (self.knee, self.loss) = (self.limit, 0.0);
         } else if offered > USED * self.limit {
             let factor = if self.limit > MOVED * self.knee { MOVED_INCREASE } else { 1.0 };
-            let increase = INCREASE * backlog.clamp(LEAST_BACKLOG, MOST_BACKLOG);
+            let increase = weight * INCREASE * backlog.clamp(LEAST_BACKLOG, MOST_BACKLOG);
             self.limit = factor * self.limit + increase * self.connection_rate;
         }
     }
