@@ -3,6 +3,7 @@ ALTO/TCN controllers, and the time of a decision."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import statistics
@@ -36,6 +37,14 @@ CLAIMS = {
 }
 CONTROLLERS = ("fts", "fts-from2", "tcn-zero", "tcn-first", "knee")
 LONG_PERIODS = 400
+UNKNOWN = {
+    "one link": (False, 3, "none"),
+    "network, first and last link known": (True, 15, "ends"),
+    "network, no link known": (True, 15, "none"),
+}
+"""Whether there is a network, the pipes of each class, and the known paths."""
+HIDDEN_S = (12_000, 18_000)
+"""Time in which the shares of hidden links are measured."""
 
 
 def activities(settings: Settings) -> dict:
@@ -79,6 +88,34 @@ def faults(settings: Settings) -> dict:
             cells.append({"regime": f"{fault}; {regime.text()}", "results": results})
             say(f"   {cells[-1]['regime']}: {middle(results, 'knee')} knee, {middle(results, 'fts')} fts")
     return {"shape": "faults", "simulated": True, "limit": LIMIT, "cells": cells}
+
+
+def hidden(settings: Settings) -> dict:
+    """Two classes of pipes with weights 2 : 1 over links that are not known; the connections of the heavier class get smaller
+    shares where they compete."""
+    runs, cells = Runs(settings), []
+    regimes = [*LOSSES, Regime(1, 100, 20e6, 10)][:: 3 if settings.quick else 1]
+    for (layout, (network, pipes, view)), regime in itertools.product(UNKNOWN.items(), regimes):
+        requests = f"[[requests]]\npipes = {pipes}\nfiles = 60_000\nfile_bytes = {FILE_BYTES}\n"
+        text = f'[view]\npaths = "{view}"\n{requests}weight = 2\n{requests}rtt_weight = 3\n'
+
+        def measure(seed: int, name: str, regime: Regime = regime, network: bool = network, text: str = text) -> dict:
+            records = runs.periods(scenario(regime, seed, text, network=network, limit=1), seed, name)
+            return fair_parts([record["pipes"] for record in records if HIDDEN_S[0] < record["end_s"] <= HIDDEN_S[1]], regime.period_s)
+
+        results = samples(runs, ("knee-equal", "fts", "fts-from2"), measure)
+        cells.append({"regime": f"{layout}; {regime.text()}", "results": results})
+        say(f"   {cells[-1]['regime']}: {[round(sample['error'], 2) for sample in results['knee-equal']]}")
+    return {"shape": "hidden", "simulated": True, "cells": cells}
+
+
+def fair_parts(periods: list[list[dict]], period_s: float) -> dict:
+    """Returns the sum of the errors of the pipes' mean rates, and the sum of these rates, both / the sum of the fair rates."""
+    received, fair = (
+        [sum(factor * pipe[key] for pipe in pipes) for pipes in zip(*periods, strict=True)]
+        for key, factor in (("received_bytes", 1), ("fair_bytes_per_s", period_s))
+    )
+    return {"error": sum(abs(got - due) for got, due in zip(received, fair, strict=True)) / sum(fair), "rate": sum(received) / sum(fair)}
 
 
 def talk(settings: Settings) -> dict:

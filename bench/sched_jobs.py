@@ -175,6 +175,7 @@ JOBS = {
     "completion": Job(completion, 15),
     "activities": Job(sched_controls.activities, 3),
     "faults": Job(sched_controls.faults, 4),
+    "hidden": Job(sched_controls.hidden, 6),
     "talk": Job(sched_controls.talk, 15),
     "step": Job(sched_controls.step, 1),
 }

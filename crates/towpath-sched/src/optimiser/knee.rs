@@ -152,7 +152,7 @@ impl Knee {
         let remaining_bytes: f64 = period.pipes.iter().map(|measured| measured.remaining_bytes).sum();
         let live = period.pipes.iter().filter(|measured| measured.is_live()).count();
         let mean_bytes = (remaining_bytes / live.max(1) as f64).max(1.0);
-        let mean_weight = weights.iter().sum::<f64>() / live.max(1) as f64;
+        let mean_weight = (weights.iter().sum::<f64>() / live.max(1) as f64).max(f64::MIN_POSITIVE);
         for (pipe, (state, measured)) in self.pipes.iter_mut().zip(period.pipes).enumerate() {
             // A rule explains no contention.
             let path = period.network.links_of(pipe).map(|resource| resource as usize);
@@ -426,6 +426,9 @@ mod tests {
         let decision = decide(&mut knee, contended, None);
         assert!((5..=6).contains(&decision.connections), "{decision:?}");
         assert!(matches!(decision.reason, Reason::LimitedByContention { .. }), "{decision:?}");
+        // The last files of the only pipe, and later ones.
+        decide(&mut knee, PipeMeasurement { connections: 0, queued_files: 0, ..pipe(6) }, None);
+        assert!((6..=12).contains(&decide(&mut knee, pipe(6), None).connections));
     }
 
     #[test]
