@@ -38,11 +38,11 @@ CLAIMS = {
 CONTROLLERS = ("fts", "fts-from2", "tcn-zero", "tcn-first", "knee")
 LONG_PERIODS = 400
 UNKNOWN = {
-    "one link": (False, 3, "none"),
-    "network, first and last link known": (True, 15, "ends"),
-    "network, no link known": (True, 15, "none"),
+    "one link": (None, 3, "none"),
+    "network, first and last link known": ("network", 15, "ends"),
+    "network, no link known": ("network", 15, "none"),
 }
-"""Whether there is a network, the pipes of each class, and the known paths."""
+"""The network (None for one link), the pipes of each class, and the known paths."""
 HIDDEN_S = (12_000, 18_000)
 """Time in which the shares of hidden links are measured."""
 
@@ -59,7 +59,7 @@ def activities(settings: Settings) -> dict:
                         f"[[requests]]\npipes = 3\nfiles = 300\nfile_bytes = {LARGE_FILE_BYTES}\n"
                         f"[[requests]]\npipes = 3\nbeside = true\nfiles = 30_000\nfile_bytes = {FILE_BYTES}\nweight = {weight}\n"
                     )
-                    text = scenario(regime, seed, text, network=False, limit=SHORT_LIMIT).replace("[connections]", f"[connections]\nstartup_s = {startup_s}")
+                    text = scenario(regime, seed, text, network=None, limit=SHORT_LIMIT).replace("[connections]", f"[connections]\nstartup_s = {startup_s}")
                     records = [record for record in runs.periods(text, seed, name) if record["end_s"] > SETTLED_S]
                     busy = [record for record in records if all(pipe["queued_files"] for pipe in record["pipes"])]
                     large, small = (sum(pipe["received_bytes"] for record in busy for pipe in record["pipes"][first : first + 3]) for first in (0, 3))
@@ -99,7 +99,7 @@ def hidden(settings: Settings) -> dict:
         requests = f"[[requests]]\npipes = {pipes}\nfiles = 60_000\nfile_bytes = {FILE_BYTES}\n"
         text = f'[view]\npaths = "{view}"\n{requests}weight = 2\n{requests}rtt_weight = 3\n'
 
-        def measure(seed: int, name: str, regime: Regime = regime, network: bool = network, text: str = text) -> dict:
+        def measure(seed: int, name: str, regime: Regime = regime, network: str | None = network, text: str = text) -> dict:
             records = runs.periods(scenario(regime, seed, text, network=network, limit=1), seed, name)
             return fair_parts([record["pipes"] for record in records if HIDDEN_S[0] < record["end_s"] <= HIDDEN_S[1]], regime.period_s)
 

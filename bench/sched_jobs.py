@@ -72,6 +72,24 @@ def views(settings: Settings) -> dict:
     return {"shape": "views", "simulated": True, "limit": sched_worlds.LIMIT, "cells": cells}
 
 
+def lhcone(settings: Settings) -> dict:
+    """300 requests together between the data centres of a network of the shape of LHCONE, with less knowledge of it."""
+    runs, cells = Runs(settings), []
+    for regime in sched_worlds.LHCONE_REGIMES:
+        results: dict[str, list] = {}
+        for view in ("full", "first and last link only", "none"):
+            names = ("knee", *BASELINES) if view == "full" else ("knee",)
+            # Half of the seeds, as there are three million files.
+            for seed in runs.seeds[::2]:
+                text = scenario(regime, seed, VIEWS[view] + sched_worlds.LHCONE_TOGETHER, network="lhcone", limit=sched_worlds.SHORT_LIMIT)
+                for result in runs.run(text, seed, names)["results"]:
+                    name = view if result["optimiser"] == "knee" else result["optimiser"]
+                    results.setdefault(name, []).append({"seed": seed, "to_bound": to_bound(result["summary"])})
+        cells.append({"regime": regime.text(), "results": results})
+        say(f"   {regime.text()}: {middle(results, 'full')} knee, {middle(results, 'fts')} fts")
+    return {"shape": "views", "simulated": True, "limit": sched_worlds.SHORT_LIMIT, "cells": cells}
+
+
 def convergence(settings: Settings) -> dict:
     """Ten pipes with long queues: periods until the rates are close to the fair ones, and the error afterwards."""
     runs, cells = Runs(settings), []
@@ -104,7 +122,7 @@ def shares(settings: Settings) -> dict:
 def shares_of(runs: Runs, weights: tuple[int, ...], regime: Regime, seed: int, name: str) -> dict:
     """Measures the shares of the classes after the start and before the first request is complete."""
     per_class = 6 // len(weights)
-    records = runs.periods(scenario(regime, seed, sched_worlds.weighted(weights), network=False), seed, name)
+    records = runs.periods(scenario(regime, seed, sched_worlds.weighted(weights), network=None), seed, name)
     busy = [record for record in records[SETTLED_PERIODS:] if all(pipe["queued_files"] for pipe in record["pipes"])]
     received = [sum(pipe["received_bytes"] for record in busy for pipe in record["pipes"][index * per_class : (index + 1) * per_class]) for index in range(len(weights))]
     total, capacity = sum(received), len(busy) * regime.period_s * sched_worlds.LINK_BITS_PER_S / 8
@@ -132,7 +150,7 @@ def changes(settings: Settings) -> dict:
             available = factor * sched_worlds.LINK_BITS_PER_S / 8 * regime.period_s
 
             def measure(seed: int, name: str, regime: Regime = regime, text: str = requests + lines, since_s: float = since_s, available: float = available) -> dict:
-                records = runs.periods(scenario(regime, seed, text, network=False), seed, name)
+                records = runs.periods(scenario(regime, seed, text, network=None), seed, name)
                 used = [sum(pipe["received_bytes"] for pipe in record["pipes"]) / available for record in records if record["end_s"] > since_s][:60]
                 steps = next((number for number, part in enumerate(used, 1) if part >= 0.95), None)
                 return {"periods": steps, "used_after": statistics.mean(used[10:40])}
@@ -171,6 +189,7 @@ JOBS = {
     "convergence": Job(convergence, 3),
     "shares": Job(shares, 3),
     "views": Job(views, 2),
+    "lhcone": Job(lhcone, 4),
     "changes": Job(changes, 3),
     "completion": Job(completion, 15),
     "activities": Job(sched_controls.activities, 3),

@@ -38,6 +38,7 @@ TITLES = {
     "convergence": "## Ten pipes with long queues: periods until all rates are within 15 % of the fair ones (target ≤ 10, with d = 1 ≤ 25), and the error of the last 25 of 75",
     "shares": "## Shares by weight over one link, against unequal round trips (target: error ≤ 5 %, ≥ 97 % used)",
     "views": "## `knee` with less knowledge of the network: last completion / bound (target for first and last link ≤ 1.3, worst ≤ 1.8; for none: not worse than `fts`)",
+    "lhcone": "## The shape of LHCONE: 300 requests together between 170 data centres, links of 100 Gbit/s to 1 Tbit/s: last completion / bound, for `knee` with different knowledge of the network",
     "hidden": "## Shares by weight (2 : 1) over links that are not known, against unequal round trips: sum of the errors of all rates after 200 to 300 minutes, and sum of the rates, / sum of the fair rates",
     "changes": "## One link changes: periods until 95 % of the available capacity is used (target ≤ 5), and its used part in the 10th to 40th period after",
     "activities": "## Two activities of each link, whose file sizes differ 100 : 1: bytes against the rule (target: within 5 %), as a factor",

@@ -21,7 +21,7 @@ class Runs:
         self.directory = settings.machine.work / "sched"
         self.directory.mkdir(exist_ok=True)
         self.seeds = [*DEVELOPMENT[:2], *HELD_OUT[:1]] if settings.quick else [*DEVELOPMENT, *HELD_OUT]
-        sched_worlds.write_network(self.directory)
+        sched_worlds.write_networks(self.directory)
 
     def run(self, text: str, seed: int, optimisers: tuple[str, ...], periods: pathlib.Path | None = None) -> dict:
         path = self.directory / "scenario.toml"

@@ -1,7 +1,8 @@
-"""Scenarios of the scheduler's benchmark: a generated network, regimes, and the workloads of the suite.
+"""Scenarios of the scheduler's benchmark: generated networks, regimes, and the workloads of the suite.
 
 The network resembles a national research network: 68 nodes, most of them connected to their nearest neighbours by one
-link of 10 Gbit/s, with 12 further links. It is the same in each run.
+link of 10 Gbit/s, with 12 further links. A second one has the shape of LHCONE: 170 data centres of 127 sites in 40
+countries and 4 regions. Both are the same in each run.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import pathlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 
+import alto_twin
+
 NODES, MORE_LINKS = 68, 12
 LINK_BITS_PER_S = 10e9
 NETWORK_SEED = 5
+LHCONE_BITS_PER_S = {"data centre": 100e9, "site": 100e9, "country": 400e9, "region": 1e12}
+"""Capacities of the links of data centres, sites and countries upwards, and between regions."""
 DEVELOPMENT, HELD_OUT = range(8), range(8, 16)
 """Seeds that were used while the optimiser was written, and seeds that were only run for the report."""
 NOISE = 0.05
@@ -51,6 +56,8 @@ def all_regimes() -> list[Regime]:
     return [Regime(*loss, rate, period) for loss in losses for rate in (5e6, 20e6, 100e6) for period in (10, 60)]
 
 
+LHCONE_REGIMES = [Regime(0, 1_000, 20e6), Regime(1, 3_000, 20e6), Regime(1, 1_000, 20e6), Regime(1, 500, 100e6)]
+"""Regimes for links of 100 Gbit/s and more."""
 FEW_REGIMES = [Regime(0, 100, 20e6), Regime(0.5, 100, 20e6), Regime(1, 100, 20e6), Regime(1, 200, 20e6), Regime(1, 300, 5e6), Regime(1, 100, 5e6), Regime(1, 50, 100e6)]
 """The regimes of the first prototype, and one in which links need more connections than they carry without loss."""
 
@@ -63,6 +70,9 @@ MANY_ARRIVING = (
 )
 
 
+LHCONE_TOGETHER = f"[[requests]]\npipes = 300\nfiles = 10_000\nfile_bytes = {10 * FILE_BYTES}\n"
+
+
 def weighted(weights: Sequence[int]) -> str:
     """Returns six requests in classes with these weights. The connections of the later classes get larger shares where they
     compete, as with shorter round trips."""
@@ -73,9 +83,10 @@ def weighted(weights: Sequence[int]) -> str:
     return "\n".join(classes)
 
 
-def scenario(regime: Regime, seed: int, rest: str, *, network: bool = True, limit: float = LIMIT) -> str:
-    """Returns a scenario: pipes over the network, or over one link."""
-    topology = 'topology = "network.json"\n' if network else ""
+def scenario(regime: Regime, seed: int, rest: str, *, network: str | None = "network", limit: float = LIMIT) -> str:
+    """Returns a scenario: pipes over a network, or over one link."""
+    topology = f'topology = "{network}.json"\n' if network else ""
+    topology += 'ends = "leaves"\n' if network == "lhcone" else ""
     return f"""seed = {seed}
 noise = {NOISE}
 period_s = {regime.period_s}
@@ -111,13 +122,28 @@ def links() -> Iterator[tuple[int, int]]:
     yield from sorted(tree) + others[:MORE_LINKS]
 
 
-def write_network(directory: pathlib.Path) -> None:
-    """Writes `network.json` (node-link JSON)."""
-    document = {
-        "nodes": [{"id": f"node{node:02}"} for node in range(NODES)],
-        "links": [{"source": f"node{one:02}", "target": f"node{other:02}", "capacity": LINK_BITS_PER_S} for one, other in links()],
-    }
-    (directory / "network.json").write_text(json.dumps(document))
+def lhcone_links() -> Iterator[tuple[str, str, float]]:
+    """Yields the links of a network of the shape of LHCONE."""
+    for number, centre in enumerate(alto_twin.data_centres()):
+        yield f"data centre {number}", f"site {centre.site}", LHCONE_BITS_PER_S["data centre"]
+    for site in range(alto_twin.SITES):
+        yield f"site {site}", f"country {alto_twin.country_of(site)}", LHCONE_BITS_PER_S["site"]
+    for country in range(alto_twin.COUNTRIES):
+        yield f"country {country}", f"region {alto_twin.region_of(country)}", LHCONE_BITS_PER_S["country"]
+    for one, other in itertools.combinations(range(alto_twin.REGIONS), 2):
+        yield f"region {one}", f"region {other}", LHCONE_BITS_PER_S["region"]
+
+
+def write_networks(directory: pathlib.Path) -> None:
+    """Writes `network.json` and `lhcone.json` (node-link JSON)."""
+    network = [(f"node{one:02}", f"node{other:02}", LINK_BITS_PER_S) for one, other in links()]
+    for name, all_links in (("network", network), ("lhcone", list(lhcone_links()))):
+        nodes = sorted({node for link in all_links for node in link[:2]})
+        document = {
+            "nodes": [{"id": node} for node in nodes],
+            "links": [{"source": source, "target": target, "capacity": capacity} for source, target, capacity in all_links],
+        }
+        (directory / f"{name}.json").write_text(json.dumps(document))
 
 
 def error_of(record: dict, period_s: float) -> float:

@@ -67,6 +67,9 @@ pub struct Scenario {
 pub struct NetworkSettings {
     /// File with the topology, relative to that of the scenario; without one, the network is a single link.
     pub topology: Option<String>,
+    /// The nodes between which pipes are.
+    #[serde(default)]
+    pub ends: PipeEnds,
     /// Capacity in bits per second of each direction of a link for which the topology has none.
     #[serde(deserialize_with = "within::<_, 1, 1_000_000_000_000_000>")]
     pub capacity_bits_per_s: f64,
@@ -76,6 +79,17 @@ pub struct NetworkSettings {
     /// Number N0 of connections that a link carries without loss.
     #[serde(default = "default_lossless", deserialize_with = "within::<_, 1, 1_000_000>")]
     pub lossless_connections: f64,
+}
+
+/// The nodes of a topology between which pipes are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PipeEnds {
+    /// All nodes.
+    #[default]
+    All,
+    /// Nodes with one link, as the storages of a network whose other nodes are routers.
+    Leaves,
 }
 
 /// Settings of the knowledge about the network.
@@ -278,7 +292,9 @@ pub enum ScenarioError {
     #[error("network.topology: {0}")]
     Topology(#[from] TopologyError),
     /// The network is one link, or has no two nodes that are connected.
-    #[error("network.topology: no two of its nodes are connected, so there are no pipes")]
+    #[error(
+        "network.topology: no two of its nodes (with ends = \"leaves\": those with one link) are connected, so there are no pipes"
+    )]
     Unconnected,
     /// The scenario has more than the maximum number of pipes.
     #[error("requests: more than {MAX_PIPES} pipes in total")]

@@ -162,6 +162,12 @@ fn pipes_follow_the_links_of_a_topology() {
         };
         assert_eq!(names, expected);
     }
+    let leaves = LINK.replace("pipes = 2", "pipes = 50").replace("[network]", "[network]\nends = 'leaves'");
+    let world = Scenario::parse(&leaves).unwrap().world(Some(topology)).unwrap();
+    assert!(world.pipes.iter().all(|plan| ["a -> c", "c -> a"].contains(&plan.name.as_str())));
+    let ring = topology.replace("]}", r#", {"source": "c", "target": "a"}]}"#);
+    let error = Scenario::parse(&leaves).unwrap().world(Some(&ring)).unwrap_err();
+    assert_eq!(error, ScenarioError::Unconnected);
 }
 
 #[test]

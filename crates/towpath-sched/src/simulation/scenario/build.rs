@@ -25,7 +25,7 @@ impl Scenario {
         let topology = topology.map(Topology::parse).transpose()?;
         let mut random = Pcg64Mcg::seed_from_u64(self.seed);
         let mut layout = match &topology {
-            Some(topology) => Layout::of_topology(topology, self.network.capacity_bits_per_s)?,
+            Some(topology) => Layout::of_topology(topology, &self.network)?,
             None => Layout::of_link(self.network.capacity_bits_per_s),
         };
         let (pipes, requests) = self.pipes(&mut layout, &mut random)?;

@@ -6,7 +6,7 @@ use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use towpath_alto::topology::Topology;
 
-use super::{Direction, ScenarioError};
+use super::{Direction, NetworkSettings, PipeEnds, ScenarioError};
 use crate::network::{Incidences, Paths, ResourceIndex, ResourceKind, Resources};
 
 /// Maximum number of attempts to find two connected nodes, per pipe.
@@ -33,6 +33,8 @@ impl Place {
 /// A network with pipes.
 pub(super) struct Layout<'a> {
     topology: Option<&'a Topology>,
+    /// The nodes between which pipes are.
+    ends: Vec<u32>,
     /// The links, and the storages with a capacity.
     pub(super) resources: Resources,
     pub(super) places: Vec<Place>,
@@ -43,21 +45,26 @@ impl<'a> Layout<'a> {
     pub(super) fn of_link(bits_per_s: f64) -> Self {
         let mut resources = Resources::default();
         resources.add("link".to_owned(), ResourceKind::Network, bits_per_s / 8.0);
-        Self { topology: None, resources, places: Vec::new(), storages: BTreeMap::new() }
+        Self { topology: None, ends: Vec::new(), resources, places: Vec::new(), storages: BTreeMap::new() }
     }
 
-    pub(super) fn of_topology(topology: &'a Topology, default_bits_per_s: f64) -> Result<Self, ScenarioError> {
+    pub(super) fn of_topology(topology: &'a Topology, settings: &NetworkSettings) -> Result<Self, ScenarioError> {
         let mut resources = Resources::default();
         for link in topology.links() {
             let name = |node: u32| &topology.nodes()[node as usize].name;
-            let bits_per_s = link.capacity_bits_per_s.filter(|bits| *bits > 0.0).unwrap_or(default_bits_per_s);
+            let bits_per_s =
+                link.capacity_bits_per_s.filter(|bits| *bits > 0.0).unwrap_or(settings.capacity_bits_per_s);
             let name = format!("{} -> {}", name(link.from), name(link.to));
             if !(1.0..=1e15).contains(&bits_per_s) {
                 return Err(ScenarioError::Capacity(name));
             }
             resources.add(name, ResourceKind::Network, bits_per_s / 8.0);
         }
-        Ok(Self { topology: Some(topology), resources, places: Vec::new(), storages: BTreeMap::new() })
+        let mut links = vec![0_u32; topology.nodes().len()];
+        topology.links().iter().for_each(|link| links[link.from as usize] += 1);
+        let is_end = |node: &u32| settings.ends == PipeEnds::All || links[*node as usize] == 1;
+        let ends = (0..topology.nodes().len() as u32).filter(is_end).collect();
+        Ok(Self { topology: Some(topology), ends, resources, places: Vec::new(), storages: BTreeMap::new() })
     }
 
     /// Adds a pipe between two random nodes.
@@ -67,9 +74,13 @@ impl<'a> Layout<'a> {
             self.places.push(Place { source, destination: source + 1, links: vec![0] });
             return Ok(());
         };
-        let nodes = topology.nodes().len() as u32;
+        let ends = self.ends.len() as u32;
+        if ends < 2 {
+            return Err(ScenarioError::Unconnected);
+        }
         for _ in 0..ATTEMPTS {
-            let (source, destination) = (random.random_range(0..nodes), random.random_range(0..nodes));
+            let mut end = || self.ends[random.random_range(0..ends) as usize];
+            let (source, destination) = (end(), end());
             if source != destination
                 && let Some(links) = self.path(topology, source, destination)
             {
