@@ -221,14 +221,14 @@ pub enum Reason {
     },
     /// The share of the pipe at a link that no path vector has.
     ShareOfHiddenLink {
-        /// Its number, from 0, in the order in which they were found.
+        /// Its number, from 0. That of a link that was forgotten is used again.
         link: usize,
         /// The share in bytes per second.
         target: f64,
         /// As for a known link.
         efficiency: f64,
     },
-    /// Half of the connections, to find pipes with slow connections that share a link with this one.
+    /// Half of the connections, to find out which pipes share a link with slow ones.
     Experiment,
     /// Connections of the pipe were contended above this rate.
     LimitedByContention {

@@ -21,6 +21,8 @@ mod hidden;
 mod pipe;
 mod resource;
 
+use std::collections::BTreeSet;
+
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -124,30 +126,29 @@ impl Knee {
     /// Looks for hidden links, if there can be some. `known` is the number of resources that are not hidden.
     fn find_hidden_links(&mut self, period: &Period<'_>, known: usize, loads: &[Load]) {
         if period.network.is_complete {
+            self.hidden.stop();
             return;
         }
         let capacities = period.network.resources.capacities();
         let is_full = |link: ResourceIndex| loads[link as usize].is_full(capacities[link as usize]);
         let residual = |(pipe, (state, measured)): (usize, (&PipeState, &PipeMeasurement))| {
-            let is_explained = period.network.links_of(pipe).any(is_full);
-            let efficiency = state.efficiency(measured)?;
             Some(Residual {
-                efficiency: if is_explained { 0.0 } else { efficiency },
+                efficiency: state.efficiency(measured)?,
+                is_explained: period.network.links_of(pipe).any(is_full),
                 connections: measured.receiving_s / period.length_s,
                 rate: measured.received_bytes / period.length_s,
             })
         };
         let residuals: Vec<_> = self.pipes.iter().zip(period.pipes).enumerate().map(residual).collect();
-        let changed = self.hidden.learn(&loads[known..], &residuals, &mut self.random);
-        if !changed.is_empty() {
-            self.fills[known..].fill(1.0);
-        }
-        for pipe in changed {
-            self.pipes[pipe].forget_contention();
+        for link in self.hidden.learn(&loads[known..], &residuals, &mut self.random) {
+            if let Some(fill) = self.fills.get_mut(known + link) {
+                *fill = 1.0;
+            }
+            self.hidden.pipes_of(link).iter().for_each(|pipe| self.pipes[*pipe].forget_contention());
         }
     }
 
-    fn learn(&mut self, period: &Period<'_>, weights: &[f64], loads: &[Load]) {
+    fn learn(&mut self, period: &Period<'_>, weights: &[f64], halved: &BTreeSet<usize>, loads: &[Load]) {
         let (resources, capacities) = (period.network.resources, period.network.resources.capacities());
         let remaining_bytes: f64 = period.pipes.iter().map(|measured| measured.remaining_bytes).sum();
         let live = period.pipes.iter().filter(|measured| measured.is_live()).count();
@@ -161,7 +162,7 @@ impl Knee {
                 measured: *measured,
                 length_s: period.length_s,
                 lowest_efficiency: path.clone().map(|resource| loads[resource].efficiency()).reduce(f64::min),
-                is_full: path.clone().any(is_full),
+                is_full: path.clone().any(is_full) || halved.contains(&pipe),
                 backlog: measured.remaining_bytes / mean_bytes,
                 weight: weights[pipe] / mean_weight,
             });
@@ -199,8 +200,8 @@ impl Knee {
     }
 
     /// Changes the trims of the pipes of each bottleneck, so that their mean is zero. Pipes whose connections are not
-    /// known yet do not count.
-    fn trim(&mut self, period: &Period<'_>, shares: &Shares) -> Vec<Bottleneck> {
+    /// known yet, or were halved, do not count.
+    fn trim(&mut self, period: &Period<'_>, halved: &BTreeSet<usize>, shares: &Shares) -> Vec<Bottleneck> {
         let carry = |_| Bottleneck { carry: self.random.random_range(0.0..1.0), ..Bottleneck::default() };
         let mut bottlenecks: Vec<_> = (0..self.fills.len()).map(carry).collect();
         let newest = (period.length_s / TRIM_S).min(1.0);
@@ -209,7 +210,8 @@ impl Knee {
         }
         let rates: Vec<_> = self.pipes.iter().map(|state| state.mean_rate).collect();
         let rate = |pipe: usize| rates[pipe];
-        let known = shares.bottlenecks.iter().enumerate().filter(|(pipe, _)| !self.pipes[*pipe].is_learning());
+        let is_known = |pipe: usize| !self.pipes[pipe].is_learning() && !halved.contains(&pipe);
+        let known = shares.bottlenecks.iter().enumerate().filter(|(pipe, _)| is_known(*pipe));
         let known: Vec<_> = known.filter_map(|(pipe, at)| Some((pipe, (*at)? as usize))).collect();
         for &(pipe, at) in &known {
             bottlenecks[at].rate += rate(pipe);
@@ -251,10 +253,11 @@ impl Optimiser for Knee {
         self.fills.resize(period.network.resources.len(), 1.0);
         let loads = self.loads(&period);
         let weights = pipe_weights(period.terms.iter(), |pipe| period.pipes[pipe].is_live());
-        self.learn(&period, &weights, &loads);
+        let was_halved = self.hidden.halved();
+        self.learn(&period, &weights, &was_halved, &loads);
         self.find_hidden_links(&period, known, &loads);
         let shares = self.shares(&period, known, &weights);
-        let mut bottlenecks = self.trim(&period, &shares);
+        let mut bottlenecks = self.trim(&period, &was_halved, &shares);
         let halved = self.hidden.halved();
         let capacities = period.network.resources.capacities();
         let is_contended = |link: ResourceIndex| loads[link as usize].is_contended(capacities[link as usize]);
@@ -287,7 +290,8 @@ impl Optimiser for Knee {
             }
             let mut wanted = state.wanted(target, measured.granted, period.network.is_complete);
             if period.network.links_of(pipe).any(is_contended) {
-                wanted = wanted.min(f64::from(measured.granted.max(1)));
+                let whole = if was_halved.contains(&pipe) { 2 } else { 1 };
+                wanted = wanted.min(f64::from(whole * measured.granted.max(1)));
             }
             if halved.contains(&pipe) {
                 (wanted, reason) = (wanted / 2.0, Reason::Experiment);
@@ -383,6 +387,25 @@ mod tests {
         let close = ratios.iter().filter(|ratio| (*ratio / 2.0 - 1.0).abs() < 0.1).count();
         // Connections with the larger weight are slower at the same link, so that their pipes would get a tenth.
         assert!(close >= 5 && ratios.iter().all(|ratio| *ratio > 1.0), "{ratios:?}");
+    }
+
+    #[test]
+    fn an_experiment_ends_when_the_network_is_known() {
+        let mut knee = Knee::new(KneeSettings::default(), 1);
+        let mut of_pipes = Incidences::default();
+        (0..2).for_each(|_| of_pipes.push(&[0]));
+        let (resources, known, unknown) = (link(1e9), Paths::new(of_pipes, 1), Paths::unknown(2));
+        let mut halved = |received_bytes, is_complete| {
+            let paths = if is_complete { &known } else { &unknown };
+            let network = NetworkView { resources: &resources, paths, weights: &[], is_complete };
+            let pipes = [PipeMeasurement { received_bytes, ..pipe(1) }, pipe(40)];
+            let terms = [0, 1].map(PipeTerms::of_link);
+            let period = Period { end_s: 0.0, length_s: 60.0, pipes: &pipes, terms: &terms, network };
+            knee.decide(&period).iter().any(|decision| decision.reason == Reason::Experiment)
+        };
+        assert!(!halved(1.2e9, false));
+        assert!((0..20).any(|_| halved(0.3e9, false)), "the first pipe is slow");
+        assert!(!(0..40).any(|_| halved(0.3e9, true)));
     }
 
     fn pipe(connections: u32) -> PipeMeasurement {

@@ -67,7 +67,7 @@ pub struct Scenario {
 pub struct NetworkSettings {
     /// File with the topology, relative to that of the scenario; without one, the network is a single link.
     pub topology: Option<String>,
-    /// The nodes between which pipes are.
+    /// The nodes that pipes connect.
     #[serde(default)]
     pub ends: PipeEnds,
     /// Capacity in bits per second of each direction of a link for which the topology has none.
@@ -81,7 +81,7 @@ pub struct NetworkSettings {
     pub lossless_connections: f64,
 }
 
-/// The nodes of a topology between which pipes are.
+/// The nodes of a topology that pipes connect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PipeEnds {

@@ -32,11 +32,13 @@ const LOWEST: f64 = -2.3;
 /// goodput falls as N to the power of −d.
 const DECREASE: f64 = 0.5;
 
-/// Connections that a pipe without contention may add in a period, for a mean backlog. One with a longer backlog may add
-/// more, so that it is not the last one for long.
+/// Connections that a pipe without contention may add in a period, for a mean backlog and a mean weight. One with a longer
+/// backlog may add more, so that it is not the last one for long. Shares of unknown links tend to the weights.
 const INCREASE: f64 = 1.5;
 const LEAST_BACKLOG: f64 = 0.5;
 const MOST_BACKLOG: f64 = 3.0;
+const LEAST_WEIGHT: f64 = 0.25;
+const MOST_WEIGHT: f64 = 4.0;
 
 /// Above this multiple of the last knee, the limit grows by a factor: the knee has moved.
 const MOVED: f64 = 1.5;
@@ -56,7 +58,7 @@ pub(super) struct Observation {
     pub(super) length_s: f64,
     /// The lowest efficiency of a resource of the path; `None` without a known resource.
     pub(super) lowest_efficiency: Option<f64>,
-    /// Whether a resource of the path has no free capacity.
+    /// Whether a resource of the path has no free capacity, or the connections were halved.
     pub(super) is_full: bool,
     /// Remaining bytes / their mean over all pipes that have some.
     pub(super) backlog: f64,
@@ -186,7 +188,8 @@ impl PipeState {
             (self.knee, self.loss) = (self.limit, 0.0);
         } else if offered > USED * self.limit {
             let factor = if self.limit > MOVED * self.knee { MOVED_INCREASE } else { 1.0 };
-            let increase = weight * INCREASE * backlog.clamp(LEAST_BACKLOG, MOST_BACKLOG);
+            let increase =
+                INCREASE * backlog.clamp(LEAST_BACKLOG, MOST_BACKLOG) * weight.clamp(LEAST_WEIGHT, MOST_WEIGHT);
             self.limit = factor * self.limit + increase * self.connection_rate;
         }
     }

@@ -33,7 +33,7 @@ impl Place {
 /// A network with pipes.
 pub(super) struct Layout<'a> {
     topology: Option<&'a Topology>,
-    /// The nodes between which pipes are.
+    /// The nodes that pipes connect.
     ends: Vec<u32>,
     /// The links, and the storages with a capacity.
     pub(super) resources: Resources,
