@@ -455,6 +455,15 @@ mod tests {
     }
 
     #[test]
+    fn a_first_measurement_that_is_too_high_is_no_contention_later() {
+        let mut knee = Knee::new(KneeSettings::default(), 1);
+        decide(&mut knee, PipeMeasurement { received_bytes: 1.13 * pipe(1).received_bytes, ..pipe(1) }, None);
+        for connections in [2, 4, 8, 16, 32, 64] {
+            assert_eq!(decide(&mut knee, pipe(connections), None).reason, Reason::NotContended, "{connections}");
+        }
+    }
+
+    #[test]
     fn a_capacity_of_zero_does_no_lasting_harm() {
         let mut knee = Knee::new(KneeSettings::default(), 1);
         let mut of_pipes = Incidences::default();

@@ -8,8 +8,10 @@ const LEARNING_PERIODS: u32 = 2;
 /// Maximum number of periods without contention whose mean is the rate of a connection.
 const MAX_SAMPLES: u32 = 8;
 
-/// Minimum efficiency, as a logarithm, of a period without contention.
+/// Minimum efficiency, as a logarithm, of a period without contention: after many, and what is added for the first ones, as
+/// their mean may be too high by the error of the measurement.
 const FREE: f64 = -0.07;
+const FIRST_FREE: f64 = -0.13;
 
 /// Weight of the newest period in the recent rate of a connection. It is the maximum rate if it exceeds it so far that
 /// the error of the measurement (a few percent) cannot be the reason: then the pipe had begun under contention.
@@ -175,7 +177,8 @@ impl PipeState {
         let own = (rate / self.connection_rate).ln();
         let of_resource = lowest_efficiency.map_or(own, |efficiency| efficiency.ln().min(0.0));
         let efficiency = ((1.0 - RESOURCE_WEIGHT) * own + RESOURCE_WEIGHT * of_resource).max(LOWEST);
-        if self.samples < MAX_SAMPLES && efficiency > FREE && !is_full {
+        let free = FREE + FIRST_FREE / f64::from(self.samples.max(1));
+        if self.samples < MAX_SAMPLES && efficiency > free && !is_full {
             self.samples += 1;
             self.connection_rate += (rate - self.connection_rate) / f64::from(self.samples);
         } else if self.recent_rate > EXCESS * self.connection_rate {
