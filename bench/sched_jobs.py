@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import sched_controls
 import sched_worlds
@@ -25,6 +25,8 @@ VIEWS = {
     "first and last link only": '[view]\npaths = "ends"\n',
     "none": '[view]\npaths = "none"\n',
 }
+CORRECT_VIEWS = {view: lines for view, lines in VIEWS.items() if not view.startswith("capacities")}
+"""Views without wrong capacities."""
 SETTLED_PERIODS = 20
 """Periods after which shares are measured."""
 CONVERGENCE_PERIODS = 75
@@ -57,37 +59,33 @@ def completions(requests: str, limit: float) -> Callable[[Settings], dict]:
 
 def views(settings: Settings) -> dict:
     """The workload of `makespan` with less or wrong knowledge of the network."""
-    runs, cells = Runs(settings), []
-    for regime in FEW_REGIMES[:: 3 if settings.quick else 1]:
+    runs = Runs(settings)
+    regimes = FEW_REGIMES[:: 3 if settings.quick else 1]
+    return compare_views(runs, regimes, VIEWS, runs.seeds, sched_worlds.TOGETHER, network="network", limit=sched_worlds.LIMIT)
+
+
+def lhcone(settings: Settings) -> dict:
+    """300 requests together between the data centres of a network of the shape of LHCONE, with less knowledge of it."""
+    runs = Runs(settings)
+    # Half of the seeds, as there are three million files.
+    return compare_views(runs, sched_worlds.LHCONE_REGIMES, CORRECT_VIEWS, runs.seeds[::2], sched_worlds.LHCONE_TOGETHER, network="lhcone", limit=sched_worlds.SHORT_LIMIT)
+
+
+def compare_views(runs: Runs, regimes: Iterable[Regime], views: Mapping[str, str], seeds: Iterable[int], requests: str, *, network: str, limit: float) -> dict:
+    """Measures the last completion / bound of `knee` with views of the network, and of the rules of FTS, which use none."""
+    cells = []
+    for regime in regimes:
         results: dict[str, list] = {}
-        for view, lines in VIEWS.items():
-            names = ("knee", *BASELINES) if view == "full" else ("knee",)
-            for seed in runs.seeds:
-                document = runs.run(scenario(regime, seed, lines + sched_worlds.TOGETHER), seed, names)
+        for view, lines in views.items():
+            optimisers = ("knee", *BASELINES) if view == "full" else ("knee",)
+            for seed in seeds:
+                document = runs.run(scenario(regime, seed, lines + requests, network=network, limit=limit), seed, optimisers)
                 for result in document["results"]:
                     name = view if result["optimiser"] == "knee" else result["optimiser"]
                     results.setdefault(name, []).append({"seed": seed, "to_bound": to_bound(result["summary"])})
         cells.append({"regime": regime.text(), "results": results})
         say(f"   {regime.text()}: {middle(results, 'none')} without a network")
-    return {"shape": "views", "simulated": True, "limit": sched_worlds.LIMIT, "cells": cells}
-
-
-def lhcone(settings: Settings) -> dict:
-    """300 requests together between the data centres of a network of the shape of LHCONE, with less knowledge of it."""
-    runs, cells = Runs(settings), []
-    for regime in sched_worlds.LHCONE_REGIMES:
-        results: dict[str, list] = {}
-        for view in ("full", "first and last link only", "none"):
-            names = ("knee", *BASELINES) if view == "full" else ("knee",)
-            # Half of the seeds, as there are three million files.
-            for seed in runs.seeds[::2]:
-                text = scenario(regime, seed, VIEWS[view] + sched_worlds.LHCONE_TOGETHER, network="lhcone", limit=sched_worlds.SHORT_LIMIT)
-                for result in runs.run(text, seed, names)["results"]:
-                    name = view if result["optimiser"] == "knee" else result["optimiser"]
-                    results.setdefault(name, []).append({"seed": seed, "to_bound": to_bound(result["summary"])})
-        cells.append({"regime": regime.text(), "results": results})
-        say(f"   {regime.text()}: {middle(results, 'full')} knee, {middle(results, 'fts')} fts")
-    return {"shape": "views", "simulated": True, "limit": sched_worlds.SHORT_LIMIT, "cells": cells}
+    return {"shape": "views", "simulated": True, "limit": limit, "cells": cells}
 
 
 def convergence(settings: Settings) -> dict:
@@ -166,13 +164,12 @@ def completion(settings: Settings) -> dict:
     below 10 %, and width of the interval."""
     runs, cells = Runs(settings), []
     workloads = {"50 arriving": sched_worlds.ARRIVING, "300 arriving": sched_worlds.MANY_ARRIVING, "30 together": sched_worlds.TOGETHER}
-    views = {view: lines for view, lines in VIEWS.items() if not view.startswith("capacities")}
-    cases = itertools.product(workloads, views, (Regime(0, 100, 20e6), Regime(1, 100, 20e6)))
+    cases = itertools.product(workloads, CORRECT_VIEWS, (Regime(0, 100, 20e6), Regime(1, 100, 20e6)))
     for workload, view, regime in [*cases][:: 5 if settings.quick else 1]:
         results: dict[str, list] = {}
         # Half of the seeds, as runs with hundreds of requests are long.
         for seed in runs.seeds[::2]:
-            text = scenario(regime, seed, views[view] + workloads[workload], limit=sched_worlds.SHORT_LIMIT)
+            text = scenario(regime, seed, CORRECT_VIEWS[view] + workloads[workload], limit=sched_worlds.SHORT_LIMIT)
             # Hundreds of requests overload the rule of FTS, which then completes few of them.
             names = ("knee",) if workload == "300 arriving" else ("knee", "fts")
             for result in runs.run(text, seed, names)["results"]:

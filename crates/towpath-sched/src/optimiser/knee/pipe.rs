@@ -8,9 +8,11 @@ const LEARNING_PERIODS: u32 = 2;
 /// Maximum number of periods without contention whose mean is the rate of a connection.
 const MAX_SAMPLES: u32 = 8;
 
-/// Minimum efficiency, as a logarithm, of a period without contention: after many, and what is added for the first ones, as
-/// their mean may be too high by the error of the measurement.
+/// Minimum efficiency, as a logarithm, of a period without contention.
 const FREE: f64 = -0.07;
+
+/// Addition to it after the first period without contention, whose rate may be too high by the error of the measurement;
+/// after n of them, 1 / n of it.
 const FIRST_FREE: f64 = -0.13;
 
 /// Weight of the newest period in the recent rate of a connection. It is the maximum rate if it exceeds it so far that

@@ -11,7 +11,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::Residual;
 
-/// Periods of an experiment, and those in which a candidate uses half of its connections. It loses a tenth of its rate.
+/// Number of periods of an experiment, and of those in which a candidate uses half of its connections: a tenth of its rate.
 const PERIODS: usize = 16;
 const HALVED: usize = 3;
 
