@@ -149,9 +149,9 @@ def step(settings: Settings) -> dict:
     """The time of a decision for all pipes between 90 and 600 storages. Not simulated: measured."""
     program = pathlib.Path(settings.machine.towpath_binary).parent / "examples" / "sched_step"
     cells = []
-    for storages in (90, 600):
+    for storages, periods, view in ((90, 10, "full"), (600, 10, "full"), (600, 60, "storages")):
         for _ in range(1 if settings.quick else 3):
-            done = subprocess.run([program, str(storages), "10"], capture_output=True, text=True, check=True)
+            done = subprocess.run([program, str(storages), str(periods), view], capture_output=True, text=True, check=True)
             cells.append(json.loads(done.stdout))
-            say(f"   {cells[-1]['pipes']:,} pipes: {statistics.median(cells[-1]['steps_s']):.3f} s, {cells[-1]['peak_rss_bytes'] / 1e6:.0f} MB")
+            say(f"   {cells[-1]['pipes']:,} pipes, {view}: {statistics.median(cells[-1]['steps_s']):.3f} s, {cells[-1]['peak_rss_bytes'] / 1e6:.0f} MB")
     return {"shape": "step", "cells": cells}

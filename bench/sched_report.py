@@ -146,10 +146,10 @@ def ratio(results: dict, name: str, key: str) -> str:
 
 def steps(record: dict) -> str:
     rows = [
-        [f"{cell['pipes']:,}", f"{cell['resources']:,}", f"{cell['incidences']:,}", f"{statistics.median(cell['steps_s']):.3f} s", f"{max(cell['steps_s']):.3f} s", f"{cell['peak_rss_bytes'] / (1 << 20):.0f} MiB"]
+        [f"{cell['pipes']:,}", cell["view"], f"{cell['resources']:,}", f"{cell['incidences']:,}", f"{statistics.median(cell['steps_s']):.3f} s", f"{max(cell['steps_s']):.3f} s", f"{cell['peak_rss_bytes'] / (1 << 20):.0f} MiB"]
         for cell in record["cells"]
     ]
-    return markdown(["pipes", "resources", "incidences", "median", "longest", "peak resident"], rows)
+    return markdown(["pipes", "view", "resources", "incidences", "median", "longest", "peak resident"], rows)
 
 
 def table(record: dict) -> str:

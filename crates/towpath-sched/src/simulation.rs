@@ -44,7 +44,7 @@ use crate::{
     limits::Limits,
     network::Paths,
     optimiser::{Assignment, Optimiser},
-    period::{Decision, Period, PipeMeasurement, PipeTerms},
+    period::{Decision, Period, PipeTerms},
     shares::{Demand, max_min},
 };
 
@@ -54,16 +54,12 @@ const TOLERANCE: f64 = 0.01;
 /// A period of a simulation: measurements, and the decisions after it.
 #[derive(Debug, Clone, Copy)]
 pub struct PeriodRecord<'a> {
-    /// Time of its end in seconds.
-    pub end_s: f64,
-    /// The measurements of all pipes.
-    pub pipes: &'a [PipeMeasurement],
+    /// What the optimiser received.
+    pub period: Period<'a>,
     /// The received bytes of the pipes without an error of measurement.
     pub received_bytes: &'a [f64],
     /// The decisions for the next period.
     pub decisions: &'a [Decision],
-    /// What the optimiser received.
-    pub period: Period<'a>,
     /// Indices of the requests that arrived in the period, in order.
     pub arrivals: &'a [u32],
     /// The requests that were completed in the period, in order.
@@ -402,10 +398,10 @@ impl<'a> Simulation<'a> {
             self.pipes[pipe].connections = decision.connections;
         }
         (0..decisions.len()).for_each(|pipe| self.fill(pipe as u32));
-        let (pipes, received_bytes, decisions) = (&measured, &received_bytes, &decisions);
+        let (received_bytes, decisions) = (&received_bytes, &decisions);
         let (arrivals, completions) = (&self.arrivals, &self.completions);
-        let period = Period { end_s, length_s, pipes, terms: &self.terms, network: known.view() };
-        observe(&PeriodRecord { end_s, pipes, received_bytes, decisions, period, arrivals, completions })?;
+        let period = Period { end_s, length_s, pipes: &measured, terms: &self.terms, network: known.view() };
+        observe(&PeriodRecord { period, received_bytes, decisions, arrivals, completions })?;
         self.arrivals.clear();
         self.completions.clear();
         self.schedule(self.now_s + self.world.period_s, Event::Decision);

@@ -1,8 +1,9 @@
 //! The time of a decision of `knee` for all pipes between many storages, and the memory for it.
 //!
-//! `sched_step STORAGES PERIODS` makes a network of the shape of LHCONE: storages in 170 data centres of 127 sites, in 40
+//! `sched_step STORAGES PERIODS full|storages` makes a network of the shape of LHCONE: storages in 170 data centres of 127 sites, in 40
 //! countries and 4 regions. Each pair of storages is a pipe with work. The measurements of each period follow from the
-//! decisions of the last one: all pipes have their max-min shares, with an error of 5 %. Prints a line of JSON.
+//! decisions of the last one: all pipes have their max-min shares, with an error of 5 %. With `storages`, `knee` only knows
+//! the resources of storages, and looks for hidden links. Prints a line of JSON.
 #![allow(clippy::disallowed_methods, reason = "it measures the time of a computation")]
 
 use std::{process::ExitCode, time::Instant};
@@ -27,6 +28,8 @@ const LINKS: [f64; 3] = [100e9, 100e9, 400e9];
 const REGION: f64 = 1e12;
 /// Connections that a storage permits in each direction.
 const STORAGE_CONNECTIONS: f64 = 5_000.0;
+/// Number of resources of storages, which are the first ones of each path.
+const OF_STORAGES: usize = 4;
 /// Maximum rate of a connection in bytes per second.
 const CONNECTION: f64 = 20e6;
 
@@ -97,15 +100,15 @@ fn noise(pipe: usize, period: usize) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-fn measurements(period: usize, network: NetworkView<'_>, decisions: &[Decision]) -> Vec<PipeMeasurement> {
+fn measurements(period: usize, resources: &Resources, paths: &Paths, decisions: &[Decision]) -> Vec<PipeMeasurement> {
     let rate_of_connection = |pipe: usize| CONNECTION * (0.7 + 0.6 * noise(pipe, 0));
     let demand = |(pipe, decision): (usize, &Decision)| {
         let connections = f64::from(decision.connections);
         Demand { weight: connections, limit: connections * rate_of_connection(pipe) }
     };
     let demands: Vec<_> = decisions.iter().enumerate().map(demand).collect();
-    let used = |resource, _| if network.resources.kind(resource) == ResourceKind::Network { 1.0 } else { 0.0 };
-    let rates = max_min_with(network.resources.capacities(), network.paths, &demands, used).rates;
+    let used = |resource, _| if resources.kind(resource) == ResourceKind::Network { 1.0 } else { 0.0 };
+    let rates = max_min_with(resources.capacities(), paths, &demands, used).rates;
     let measured = |(pipe, (decision, rate)): (usize, (&Decision, f64))| PipeMeasurement {
         granted: decision.connections,
         connections: decision.connections,
@@ -126,22 +129,36 @@ fn peak_rss_bytes() -> Option<u64> {
     Some(1024 * line.split_whitespace().next()?.parse::<u64>().ok()?)
 }
 
+/// Returns the number of storages and of periods, and whether the view is full.
+fn arguments() -> Option<(u32, usize, bool)> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [storages, periods, view] = &arguments[..] else { return None };
+    let is_full = match view.as_str() {
+        "full" => true,
+        "storages" => false,
+        _ => return None,
+    };
+    Some((storages.parse().ok()?, periods.parse().ok()?, is_full))
+}
+
 fn main() -> ExitCode {
-    let arguments: Vec<u32> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
-    let [storages, periods] = arguments[..] else {
-        eprintln!("usage: sched_step STORAGES PERIODS");
+    let Some((storages, periods, is_full)) = arguments() else {
+        eprintln!("usage: sched_step STORAGES PERIODS full|storages");
         return ExitCode::FAILURE;
     };
     let network = Network::new(storages);
-    let mut of_pipes = Incidences::default();
+    let (mut of_pipes, mut known_of_pipes) = (Incidences::default(), Incidences::default());
     for from in 0..storages {
         for to in (0..storages).filter(|to| *to != from) {
-            of_pipes.push(&network.path(storages, from, to));
+            let path = network.path(storages, from, to);
+            of_pipes.push(&path);
+            known_of_pipes.push(if is_full { &path } else { &path[..OF_STORAGES] });
         }
     }
     let paths = Paths::new(of_pipes, network.resources.len());
+    let known = Paths::new(known_of_pipes, network.resources.len());
     let terms: Vec<_> = (0..paths.pipes() as u32).map(PipeTerms::of_link).collect();
-    let view = NetworkView { resources: &network.resources, paths: &paths, weights: &[], is_complete: true };
+    let view = NetworkView { resources: &network.resources, paths: &known, weights: &[], is_complete: is_full };
     let before_bytes = peak_rss_bytes();
     let mut knee = Knee::new(KneeSettings::default(), 1);
     let mut limits = Limits::default();
@@ -150,7 +167,7 @@ fn main() -> ExitCode {
         paths.pipes()
     ];
     let (mut steps_s, mut connections) = (Vec::new(), 0);
-    for period in 1..=periods as usize {
+    for period in 1..=periods {
         let measured =
             Period { end_s: PERIOD_S * period as f64, length_s: PERIOD_S, pipes: &pipes, terms: &terms, network: view };
         let start = Instant::now();
@@ -158,14 +175,14 @@ fn main() -> ExitCode {
         limits.apply(&measured, &mut decisions);
         steps_s.push(start.elapsed().as_secs_f64());
         connections = decisions.iter().map(|decision| u64::from(decision.connections)).sum();
-        pipes = measurements(period, view, &decisions);
+        pipes = measurements(period, &network.resources, &paths, &decisions);
     }
-    let incidences: usize = (0..paths.pipes()).map(|pipe| paths.resources_of(pipe).len()).sum();
+    let incidences: usize = (0..known.pipes()).map(|pipe| known.resources_of(pipe).len()).sum();
     println!(
         "{}",
         json!({
-            "storages": storages, "pipes": paths.pipes(), "resources": network.resources.len(),
-            "incidences": incidences, "connections": connections, "steps_s": steps_s,
+            "storages": storages, "view": if is_full { "full" } else { "storages" }, "pipes": paths.pipes(),
+            "resources": network.resources.len(), "incidences": incidences, "connections": connections, "steps_s": steps_s,
             "network_rss_bytes": before_bytes, "peak_rss_bytes": peak_rss_bytes(),
         })
     );

@@ -34,7 +34,7 @@ use self::{
 use super::Optimiser;
 use crate::{
     network::{ResourceIndex, ResourceKind},
-    period::{Decision, Period, PipeMeasurement, Reason, pipe_weights},
+    period::{Decision, NetworkView, Period, PipeMeasurement, Reason, pipe_weights},
     shares::{Demand, Shares, by_project, max_min_with},
 };
 
@@ -129,12 +129,10 @@ impl Knee {
             self.hidden.stop();
             return;
         }
-        let capacities = period.network.resources.capacities();
-        let is_full = |link: ResourceIndex| loads[link as usize].is_full(capacities[link as usize]);
         let residual = |(pipe, (state, measured)): (usize, (&PipeState, &PipeMeasurement))| {
             Some(Residual {
                 efficiency: state.efficiency(measured)?,
-                is_explained: period.network.links_of(pipe).any(is_full),
+                is_explained: is_path_full(&period.network, loads, pipe),
                 connections: measured.receiving_s / period.length_s,
                 rate: measured.received_bytes / period.length_s,
             })
@@ -149,20 +147,18 @@ impl Knee {
     }
 
     fn learn(&mut self, period: &Period<'_>, weights: &[f64], halved: &BTreeSet<usize>, loads: &[Load]) {
-        let (resources, capacities) = (period.network.resources, period.network.resources.capacities());
+        let resources = period.network.resources;
         let remaining_bytes: f64 = period.pipes.iter().map(|measured| measured.remaining_bytes).sum();
         let live = period.pipes.iter().filter(|measured| measured.is_live()).count();
         let mean_bytes = (remaining_bytes / live.max(1) as f64).max(1.0);
         let mean_weight = (weights.iter().sum::<f64>() / live.max(1) as f64).max(f64::MIN_POSITIVE);
         for (pipe, (state, measured)) in self.pipes.iter_mut().zip(period.pipes).enumerate() {
-            // A rule explains no contention.
-            let path = period.network.links_of(pipe).map(|resource| resource as usize);
-            let is_full = |resource: usize| loads[resource].is_full(capacities[resource]);
+            let efficiencies = period.network.links_of(pipe).map(|link| loads[link as usize].efficiency());
             state.learn(&pipe::Observation {
                 measured: *measured,
                 length_s: period.length_s,
-                lowest_efficiency: path.clone().map(|resource| loads[resource].efficiency()).reduce(f64::min),
-                is_full: path.clone().any(is_full) || halved.contains(&pipe),
+                lowest_efficiency: efficiencies.reduce(f64::min),
+                is_full: is_path_full(&period.network, loads, pipe) || halved.contains(&pipe),
                 backlog: measured.remaining_bytes / mean_bytes,
                 weight: weights[pipe] / mean_weight,
             });
@@ -170,7 +166,7 @@ impl Knee {
         for (resource, (fill, load)) in self.fills.iter_mut().zip(loads).enumerate() {
             match resources.kind(resource as u32) {
                 ResourceKind::Connections => {}
-                kind => *fill = next_fill(*fill, load, capacities[resource], kind == ResourceKind::Network),
+                kind => *fill = next_fill(*fill, load, resources.capacities()[resource], kind == ResourceKind::Network),
             }
         }
     }
@@ -232,6 +228,12 @@ impl Knee {
         }
         bottlenecks
     }
+}
+
+/// Returns whether a link of the path has no free capacity. A rule explains no contention.
+fn is_path_full(network: &NetworkView<'_>, loads: &[Load], pipe: usize) -> bool {
+    let capacities = network.resources.capacities();
+    network.links_of(pipe).any(|link| loads[link as usize].is_full(capacities[link as usize]))
 }
 
 /// Returns a number of connections, at least 1, and carries the rest over to the next pipe.
@@ -354,9 +356,9 @@ mod tests {
     /// Returns the bytes of the first four pipes / those of the others in a part of the time, before the first is done.
     fn ratio(world: &World, optimiser: &mut Knee, time_s: Range<f64>) -> f64 {
         let mut received = [0.0; 2];
-        simulate(world, 1, optimiser, &mut |period| {
-            if time_s.contains(&period.end_s) {
-                for (pipe, bytes) in period.received_bytes.iter().enumerate() {
+        simulate(world, 1, optimiser, &mut |record| {
+            if time_s.contains(&record.period.end_s) {
+                for (pipe, bytes) in record.received_bytes.iter().enumerate() {
                     received[pipe / 4] += bytes;
                 }
             }

@@ -46,12 +46,12 @@ impl<'a> PeriodReport<'a> {
     /// Creates the report of a period in `world`. `capacities` are those of the fair shares, such as
     /// [`World::attainable_capacities`], in bytes per second.
     pub fn new(optimiser: &'a str, world: &World, capacities: &[f64], record: &PeriodRecord<'_>) -> Self {
-        let fair = world.fair_rates(capacities, |pipe| record.pipes[pipe].is_live());
-        let pipes = record.pipes.iter().zip(record.decisions).zip(record.received_bytes.iter().zip(fair));
+        let fair = world.fair_rates(capacities, |pipe| record.period.pipes[pipe].is_live());
+        let pipes = record.period.pipes.iter().zip(record.decisions).zip(record.received_bytes.iter().zip(fair));
         let pipes = pipes.map(|((measured, decision), (received_bytes, fair_bytes_per_s))| {
             PipeReport::new(measured, decision, *received_bytes, fair_bytes_per_s)
         });
-        Self { simulated: true, optimiser, end_s: record.end_s, pipes: pipes.collect() }
+        Self { simulated: true, optimiser, end_s: record.period.end_s, pipes: pipes.collect() }
     }
 }
 

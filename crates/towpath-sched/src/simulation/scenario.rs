@@ -291,6 +291,9 @@ pub enum ScenarioError {
     /// The topology cannot be read.
     #[error("network.topology: {0}")]
     Topology(#[from] TopologyError),
+    /// The settings name a topology, but the world was created without one.
+    #[error("network.topology: the text of {0:?} is missing")]
+    MissingTopology(String),
     /// The network is one link, or has no two nodes that are connected.
     #[error(
         "network.topology: no two of its nodes (with ends = \"leaves\": those with one link) are connected, so there are no pipes"

@@ -62,8 +62,8 @@ fn failed_files_are_transferred_again() {
     let world = world(&format!("{LINK}\n[connections]\nfailures = 0.5"));
     let mut retried = 0;
     let mut finished = 0;
-    let outcome = simulate(&world, 1, &mut Fixed::new(20), &mut |period| {
-        for pipe in period.pipes {
+    let outcome = simulate(&world, 1, &mut Fixed::new(20), &mut |record| {
+        for pipe in record.period.pipes {
             retried += pipe.ended.retried;
             finished += pipe.ended.finished;
         }
@@ -77,8 +77,8 @@ fn connections_with_short_round_trips_get_more() {
     let third = "[[requests]]\npipes = 1\nfiles = 1000\nfile_bytes = 100e6\nrtt_weight = 3";
     let world = world(&format!("{LINK}\n{third}"));
     let mut received = Vec::new();
-    simulate(&world, 1, &mut Fixed::new(100), &mut |period| {
-        received.push(period.pipes.iter().map(|pipe| pipe.received_bytes).collect::<Vec<_>>());
+    simulate(&world, 1, &mut Fixed::new(100), &mut |record| {
+        received.push(record.period.pipes.iter().map(|pipe| pipe.received_bytes).collect::<Vec<_>>());
     });
     // The weights are 1, 1 and 3 until the first request completes.
     assert_near(received[1][2] / received[1][0], 3.0);
@@ -104,8 +104,8 @@ fn the_same_seed_gives_the_same_result() {
     let world = world(text);
     let run = |seed| {
         let mut lines = Vec::new();
-        let outcome = simulate(&world, seed, &mut Fts::new(FtsSettings::default()), &mut |period| {
-            lines.push(format!("{period:?}"));
+        let outcome = simulate(&world, seed, &mut Fts::new(FtsSettings::default()), &mut |record| {
+            lines.push(format!("{record:?}"));
         });
         (outcome, lines)
     };
@@ -116,8 +116,8 @@ fn the_same_seed_gives_the_same_result() {
 #[test]
 fn an_observer_ends_the_simulation_by_an_error() {
     let mut ends_s = Vec::new();
-    let outcome = try_simulate(&world(LINK), 1, &mut Fixed::new(1), &mut |period| {
-        ends_s.push(period.end_s);
+    let outcome = try_simulate(&world(LINK), 1, &mut Fixed::new(1), &mut |record| {
+        ends_s.push(record.period.end_s);
         if ends_s.len() < 3 { Ok(()) } else { Err("enough") }
     });
     assert_eq!((outcome, ends_s), (Err("enough"), vec![0.0, 60.0, 120.0]));
@@ -185,6 +185,8 @@ fn errors_name_the_line_and_the_key() {
     }
     let error = |text: &str, topology| Scenario::parse(text).and_then(|scenario| scenario.world(topology)).unwrap_err();
     assert_eq!(error(LINK, Some(r#"{"nodes": [{"id": "a"}, {"id": "b"}], "links": []}"#)), ScenarioError::Unconnected);
+    let named = LINK.replace("[network]", "[network]\ntopology = 'a.json'");
+    assert_eq!(error(&named, None), ScenarioError::MissingTopology("a.json".to_owned()));
     assert_eq!(error("requests = []\n[network]\ncapacity_bits_per_s = 1", None), ScenarioError::NoRequest);
     let many = error(&LINK.replace("pipes = 2", "pipes = 500_000"), None).to_string();
     assert!(many.contains("line 5") && many.contains("400000"), "{many}");
@@ -263,9 +265,9 @@ fn a_rule_limits_a_project() {
     let text = of_project.replace("files = 1000", "files = 20_000") + others + rule;
     let world = world(&("noise = 0.05\n".to_owned() + &text));
     let mut received = [0.0; 2];
-    simulate(&world, 1, &mut Knee::new(KneeSettings::default(), 1), &mut |period| {
-        if (1_200.0..3_000.0).contains(&period.end_s) {
-            for (pipe, bytes) in period.received_bytes.iter().enumerate() {
+    simulate(&world, 1, &mut Knee::new(KneeSettings::default(), 1), &mut |record| {
+        if (1_200.0..3_000.0).contains(&record.period.end_s) {
+            for (pipe, bytes) in record.received_bytes.iter().enumerate() {
                 received[pipe / 2] += bytes / 1_800.0;
             }
         }

@@ -162,7 +162,11 @@ impl PipeState {
 
     /// Returns the logarithm of the efficiency in a period; `None` if nothing was received.
     pub(super) fn efficiency(&self, measured: &PipeMeasurement) -> Option<f64> {
-        rate_of_connection(measured).map(|rate| (rate / self.connection_rate).ln())
+        rate_of_connection(measured).map(|rate| self.efficiency_at(rate))
+    }
+
+    fn efficiency_at(&self, rate: f64) -> f64 {
+        (rate / self.connection_rate).ln()
     }
 
     /// Forgets the contention: its reason was found.
@@ -176,7 +180,7 @@ impl PipeState {
         let Some(rate) = rate_of_connection(&measured) else { return };
         let newest = NEWEST.max(1.0 / f64::from(self.periods.max(1)));
         self.recent_rate += newest * (rate - self.recent_rate);
-        let own = (rate / self.connection_rate).ln();
+        let own = self.efficiency_at(rate);
         let of_resource = lowest_efficiency.map_or(own, |efficiency| efficiency.ln().min(0.0));
         let efficiency = ((1.0 - RESOURCE_WEIGHT) * own + RESOURCE_WEIGHT * of_resource).max(LOWEST);
         let free = FREE + FIRST_FREE / f64::from(self.samples.max(1));

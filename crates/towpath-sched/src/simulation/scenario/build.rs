@@ -17,11 +17,15 @@ use crate::{
 };
 
 impl Scenario {
-    /// Creates the world. `topology` is the text of the file named in the settings, if there is one.
+    /// Creates the world. `topology` is the text of a topology; without one, the network is a single link.
     ///
     /// # Errors
-    /// [`ScenarioError`] for a topology that cannot be read or has no path, and for names that the network lacks.
+    /// [`ScenarioError`] for a topology that cannot be read, has no path, or is missing although the settings name it, and
+    /// for names that the network lacks.
     pub fn world(&self, topology: Option<&str>) -> Result<World, ScenarioError> {
+        if let (Some(name), None) = (&self.network.topology, topology) {
+            return Err(ScenarioError::MissingTopology(name.clone()));
+        }
         let topology = topology.map(Topology::parse).transpose()?;
         let mut random = Pcg64Mcg::seed_from_u64(self.seed);
         let mut layout = match &topology {

@@ -1,7 +1,10 @@
 //! Storages, rules, activities, and changes of the view and of the network.
 
 use super::*;
-use crate::{optimiser::Assignment, period::Reason};
+use crate::{
+    optimiser::Assignment,
+    period::{PipeMeasurement, Reason},
+};
 
 fn knee() -> Knee {
     Knee::new(KneeSettings::default(), 1)
@@ -10,9 +13,9 @@ fn knee() -> Knee {
 /// Returns the bytes of each pipe after the start and before the first queue is empty.
 fn received(world: &World, optimiser: &mut dyn Optimiser) -> Vec<f64> {
     let mut received = vec![0.0; world.pipes.len()];
-    simulate(world, 1, optimiser, &mut |period| {
-        if period.end_s > 1_200.0 && period.pipes.iter().all(|pipe| pipe.queued_files > 0) {
-            received.iter_mut().zip(period.received_bytes).for_each(|(sum, bytes)| *sum += bytes);
+    simulate(world, 1, optimiser, &mut |record| {
+        if record.period.end_s > 1_200.0 && record.period.pipes.iter().all(|pipe| pipe.queued_files > 0) {
+            received.iter_mut().zip(record.received_bytes).for_each(|(sum, bytes)| *sum += bytes);
         }
     });
     received
@@ -62,9 +65,9 @@ fn no_optimiser_exceeds_the_connections_of_a_storage() {
         vec![Box::new(knee()), Box::new(Fts::new(FtsSettings::default())), Box::new(Fixed::new(50))];
     for optimiser in &mut optimisers {
         let (mut most, mut decided) = (0, 0);
-        let outcome = simulate(&world, 1, optimiser.as_mut(), &mut |period| {
-            most = most.max(of_storages(period.pipes));
-            let granted = period.pipes.iter().zip(period.decisions).map(|(pipe, decision)| PipeMeasurement {
+        let outcome = simulate(&world, 1, optimiser.as_mut(), &mut |record| {
+            most = most.max(of_storages(record.period.pipes));
+            let granted = record.period.pipes.iter().zip(record.decisions).map(|(pipe, decision)| PipeMeasurement {
                 connections: if pipe.is_live() { decision.connections } else { 0 },
                 ..*pipe
             });
@@ -90,9 +93,9 @@ fn bytes_are_shared_where_connections_are_limited() {
     let limited = star("[[storages]]\nmax_connections = 20\nname = 'e'\ndirection = 'in'");
     let into: Vec<_> = (0..30).filter(|pipe| limited.pipes[*pipe].name.ends_with("-> e")).collect();
     let mut rates = vec![0.0; into.len()];
-    simulate(&limited, 1, &mut knee(), &mut |period| {
-        if period.end_s > 600.0 && into.iter().all(|pipe| period.pipes[*pipe].queued_files > 0) {
-            rates.iter_mut().zip(&into).for_each(|(sum, pipe)| *sum += period.received_bytes[*pipe]);
+    simulate(&limited, 1, &mut knee(), &mut |record| {
+        if record.period.end_s > 600.0 && into.iter().all(|pipe| record.period.pipes[*pipe].queued_files > 0) {
+            rates.iter_mut().zip(&into).for_each(|(sum, pipe)| *sum += record.received_bytes[*pipe]);
         }
     });
     let (least, most) = (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
@@ -105,9 +108,9 @@ fn a_storage_keeps_the_rate_that_its_administrator_permits() {
     let into: Vec<_> = (0..30).filter(|pipe| limited.pipes[*pipe].name.ends_with("-> e")).collect();
     let mut highest: f64 = 0.0;
     let mut sum = (0.0, 0);
-    simulate(&limited, 1, &mut knee(), &mut |period| {
-        let rate = into.iter().map(|pipe| period.received_bytes[*pipe]).sum::<f64>() / 60.0 / 0.5e9;
-        if period.end_s > 600.0 && into.iter().all(|pipe| period.pipes[*pipe].queued_files > 0) {
+    simulate(&limited, 1, &mut knee(), &mut |record| {
+        let rate = into.iter().map(|pipe| record.received_bytes[*pipe]).sum::<f64>() / 60.0 / 0.5e9;
+        if record.period.end_s > 600.0 && into.iter().all(|pipe| record.period.pipes[*pipe].queued_files > 0) {
             highest = highest.max(rate);
             sum = (sum.0 + rate, sum.1 + 1);
         }
@@ -115,8 +118,8 @@ fn a_storage_keeps_the_rate_that_its_administrator_permits() {
     let mean = sum.0 / f64::from(sum.1);
     assert!(sum.1 > 5 && highest < 1.15 && (0.9..1.02).contains(&mean), "{highest} {mean}");
     let mut decreased = false;
-    simulate(&limited, 1, &mut Fts::new(FtsSettings::default()), &mut |period| {
-        decreased |= period.decisions.iter().any(|decision| decision.reason == Reason::StorageLimit);
+    simulate(&limited, 1, &mut Fts::new(FtsSettings::default()), &mut |record| {
+        decreased |= record.decisions.iter().any(|decision| decision.reason == Reason::StorageLimit);
     });
     assert!(decreased);
 }
@@ -206,8 +209,8 @@ fn rules_that_cannot_be_kept_are_errors() {
 fn the_network_may_become_unknown() {
     let world = world(&(LINK.replace("1000", "20_000") + "[view]\nuntil_s = 1_000"));
     let mut reasons = [Vec::new(), Vec::new()];
-    simulate(&world, 1, &mut knee(), &mut |period| {
-        reasons[usize::from(period.end_s >= 1_000.0)].push(period.decisions[0].reason);
+    simulate(&world, 1, &mut knee(), &mut |record| {
+        reasons[usize::from(record.period.end_s >= 1_000.0)].push(record.decisions[0].reason);
     });
     let is_share = |reason: &Reason| matches!(reason, Reason::ShareOfLink { .. });
     assert!(reasons[0].iter().any(is_share) && !reasons[1].is_empty() && !reasons[1].iter().any(is_share));
