@@ -13,8 +13,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import towpath
 from conftest import HOST, serving
+
+import towpath
 from towpath import alto
 
 LIMIT_S = 30

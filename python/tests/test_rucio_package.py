@@ -68,34 +68,47 @@ def test_who_meets_the_condition_is_better_than_who_does_not():
 
 
 def test_the_backup_tells_those_apart_of_which_no_key_is_known():
-    values = [{"hops": 1, judgement.BACKUP: 9}, {"hops": 1, judgement.BACKUP: 8}, {"hops": None, judgement.BACKUP: 7}, {judgement.BACKUP: 8}, {}, {"hops": None}]
+    values = [
+        {"hops": 1, judgement.BACKUP: 9},
+        {"hops": 1, judgement.BACKUP: 8},
+        {"hops": None, judgement.BACKUP: 7},
+        {judgement.BACKUP: 8},
+        {},
+        {"hops": None},
+    ]
     ranks = judgement.ranks([place(str(index), about) for index, about in enumerate(values)], ["hops"])
     assert list(ranks.values()) == [(1, True), (1, True), (2, False), (3, False), (4, False), (4, False)]
 
 
-@pytest.mark.parametrize(("statement", "keys"), [
-    ("BY hops", ("hops",)),
-    ("by hops, delay_ow DESC where continent='EU' OR city=\"where\"", ("hops", "delay_ow")),
-    ("BY a.where,b-where WHERE c = 1", ("a.where", "b-where")),
-    ("BY hops WHERE(continent='EU')", ("hops",)),
-])
+@pytest.mark.parametrize(
+    ("statement", "keys"),
+    [
+        ("BY hops", ("hops",)),
+        ("by hops, delay_ow DESC where continent='EU' OR city=\"where\"", ("hops", "delay_ow")),
+        ("BY a.where,b-where WHERE c = 1", ("a.where", "b-where")),
+        ("BY hops WHERE(continent='EU')", ("hops",)),
+    ],
+)
 def test_keys_end_at_where(statement, keys):
     assert judgement.keys_of(statement) == keys
 
 
-@pytest.mark.parametrize(("url", "host"), [
-    ("root://Host.example.org:1094//a/b", "host.example.org"),
-    ("root://proxy:1094//root://origin.example.org//a", "origin.example.org"),
-    ("root://a//xroot://b:2//root://c//d", "c"),
-    ("davs://user@host:443/a?to=https://other/b", "host"),
-    ("https://[2001:db8::1]:443/a", "2001:db8::1"),
-    ("srm://se.example.org:8446/srm/managerv2?SFN=/a", "se.example.org"),
-    ("file:///a/b", None),
-    ("mailto:x", None),
-    ("root://a b//c", None),
-    ("https://" + "h" * 254 + "/", None),
-    ("", None),
-])
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("root://Host.example.org:1094//a/b", "host.example.org"),
+        ("root://proxy:1094//root://origin.example.org//a", "origin.example.org"),
+        ("root://a//xroot://b:2//root://c//d", "c"),
+        ("davs://user@host:443/a?to=https://other/b", "host"),
+        ("https://[2001:db8::1]:443/a", "2001:db8::1"),
+        ("srm://se.example.org:8446/srm/managerv2?SFN=/a", "se.example.org"),
+        ("file:///a/b", None),
+        ("mailto:x", None),
+        ("root://a b//c", None),
+        ("https://" + "h" * 254 + "/", None),
+        ("", None),
+    ],
+)
 def test_behind_proxies_is_the_real_host(url, host):
     assert judgement.host_of(url) == host
 
@@ -185,7 +198,10 @@ def test_ranks_become_distances_of_each_destination_and_nothing_is_written_twice
     assert rucio.table == {pair: distances.BASE + rank for pair, rank in expected.items()}
     assert (summary.added, summary.updated, summary.unchanged, summary.is_whole) == (4, 1, 1, True)
     assert [(hosts, client) for hosts, client, _ in server.asked] == [
-        (["192.0.2.2", "192.0.2.3"], "192.0.2.1"), (["192.0.2.1", "192.0.2.3"], "192.0.2.2"), (["192.0.2.1", "192.0.2.2"], "192.0.2.3")]
+        (["192.0.2.2", "192.0.2.3"], "192.0.2.1"),
+        (["192.0.2.1", "192.0.2.3"], "192.0.2.2"),
+        (["192.0.2.1", "192.0.2.2"], "192.0.2.3"),
+    ]
     rucio.written.clear()
     (again := run_of(rucio, server)).of_all(storages("A", "B", "C"))
     assert rucio.written == [] and again.summary.unchanged == 6
@@ -317,15 +333,19 @@ def protocol(host, **wan):
 def test_the_host_of_a_storage_is_the_first_that_has_an_address(monkeypatch):
     known = {"door.example.org": ["192.0.2.1", "2001:db8::1"], "old.example.org": ["192.0.2.9"]}
     monkeypatch.setattr(judgement, "addresses", lambda host: known.get(host, []))
-    rucio = Rucio(rses={
-        "B": [protocol("old.example.org", read=1, third_party_copy_read=0), protocol("gone.example.org", third_party_copy_read=1),
-              protocol("door.example.org", third_party_copy_read=2)],
-        "A": [protocol("old.example.org")],
-        "NOWHERE": [protocol("gone.example.org"), protocol("not a host"), {"hostname": None, "domains": None}],
-        "EMPTY": [],
-    })
-    assert distances.storages(rucio, None) == [
-        distances.Storage("A", ("192.0.2.9",)), distances.Storage("B", ("192.0.2.1", "2001:db8::1"))]
+    rucio = Rucio(
+        rses={
+            "B": [
+                protocol("old.example.org", read=1, third_party_copy_read=0),
+                protocol("gone.example.org", third_party_copy_read=1),
+                protocol("door.example.org", third_party_copy_read=2),
+            ],
+            "A": [protocol("old.example.org")],
+            "NOWHERE": [protocol("gone.example.org"), protocol("not a host"), {"hostname": None, "domains": None}],
+            "EMPTY": [],
+        }
+    )
+    assert distances.storages(rucio, None) == [distances.Storage("A", ("192.0.2.9",)), distances.Storage("B", ("192.0.2.1", "2001:db8::1"))]
     assert [storage.name for storage in distances.storages(rucio, "A")] == ["A"]
 
 
@@ -338,16 +358,19 @@ def test_too_many_storages_are_refused_before_anything_is_asked():
 # What the sorter is called with
 
 
-@pytest.mark.parametrize(("selection", "statement"), [
-    ("alto", "BY fallback"),
-    ("alto;", "BY fallback"),
-    ('alto;stmt="BY delay_ow"', "BY delay_ow"),
-    (" alto ; STMT = 'BY delay_ow' ; ", "BY delay_ow"),
-    ("alto;stmt=BY delay_ow", "BY delay_ow"),
-    ('alto;stmt="BY hops WHERE continent="EU""', 'BY hops WHERE continent="EU"'),
-    ('alto;stmt=BY hops WHERE continent="EU"', 'BY hops WHERE continent="EU"'),
-    ("alto;stmt=\"BY hops WHERE site=';'\"", "BY hops WHERE site=';'"),
-])
+@pytest.mark.parametrize(
+    ("selection", "statement"),
+    [
+        ("alto", "BY fallback"),
+        ("alto;", "BY fallback"),
+        ('alto;stmt="BY delay_ow"', "BY delay_ow"),
+        (" alto ; STMT = 'BY delay_ow' ; ", "BY delay_ow"),
+        ("alto;stmt=BY delay_ow", "BY delay_ow"),
+        ('alto;stmt="BY hops WHERE continent="EU""', 'BY hops WHERE continent="EU"'),
+        ('alto;stmt=BY hops WHERE continent="EU"', 'BY hops WHERE continent="EU"'),
+        ("alto;stmt=\"BY hops WHERE site=';'\"", "BY hops WHERE site=';'"),
+    ],
+)
 def test_the_statement_is_what_stands_behind_stmt(selection, statement):
     assert sorter.is_ours(selection) and sorter.statement_of(selection, "BY fallback") == statement
 
@@ -357,28 +380,34 @@ def test_other_sorters_are_rucios(selection):
     assert not sorter.is_ours(selection)
 
 
-@pytest.mark.parametrize(("selection", "told"), [
-    ("alto;by=x", "expected stmt"),
-    ("alto;stmt", "expected stmt"),
-    ('alto;stmt="BY hops', "closing"),
-    ('alto;stmt="', "closing"),
-    ("alto;stmt=" + "x" * sorter.MAX_SELECTION, "at most"),
-])
+@pytest.mark.parametrize(
+    ("selection", "told"),
+    [
+        ("alto;by=x", "expected stmt"),
+        ("alto;stmt", "expected stmt"),
+        ('alto;stmt="BY hops', "closing"),
+        ('alto;stmt="', "closing"),
+        ("alto;stmt=" + "x" * sorter.MAX_SELECTION, "at most"),
+    ],
+)
 def test_what_is_no_option_is_told(selection, told):
     with pytest.raises(sorter.StatementError, match=told):
         sorter.statement_of(selection, "BY fallback")
 
 
-@pytest.mark.parametrize(("ip", "address"), [
-    ("192.0.2.1", "192.0.2.1"),
-    ("192.0.2.1, 198.51.100.7", "192.0.2.1"),
-    ("::ffff:192.0.2.1", "192.0.2.1"),
-    ("2001:DB8::1", "2001:db8::1"),
-    ("fe80::1%eth0", "fe80::1"),
-    ("unknown", None),
-    ("", None),
-    (None, None),
-])
+@pytest.mark.parametrize(
+    ("ip", "address"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1, 198.51.100.7", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("unknown", None),
+        ("", None),
+        (None, None),
+    ],
+)
 def test_the_clients_address_is_what_rucio_was_told(ip, address):
     assert sorter.client_address({"ip": ip}) == address
 
@@ -472,12 +501,15 @@ def test_without_replicas_with_a_host_nobody_is_asked():
     assert site.server.asked == []
 
 
-@pytest.mark.parametrize(("selection", "told"), [
-    ('alto;stmt="BY 7"', "column 4"),
-    ('alto;stmt="BY hops WHERE"', "column 14"),
-    ("alto;stmt=BY \u00fc", r"column 4: .*\\xfc"),
-    ("alto;wrong", "expected stmt"),
-])
+@pytest.mark.parametrize(
+    ("selection", "told"),
+    [
+        ('alto;stmt="BY 7"', "column 4"),
+        ('alto;stmt="BY hops WHERE"', "column 14"),
+        ("alto;stmt=BY \u00fc", r"column 4: .*\\xfc"),
+        ("alto;wrong", "expected stmt"),
+    ],
+)
 def test_a_malformed_statement_is_refused_with_its_column_whatever_there_is_to_sort(selection, told):
     for pfns in (replicas(A, B), {}):
         with pytest.raises(Refused, match=told) as refused:
@@ -602,15 +634,18 @@ def test_the_environment_goes_before_rucios_configuration(tmp_path):
     assert sorter.Settings.read(environment, {}.get) == sorter.Settings("http://from.env/", None, "BY routingcost", 0.5)
 
 
-@pytest.mark.parametrize(("options", "told"), [
-    ({}, "no ALTO server is named"),
-    ({"ird": "http://a/", "statement": "BY"}, "column 3"),
-    ({"ird": "http://a/", "timeout": "soon"}, "timeout"),
-    ({"ird": "http://a/", "timeout": "0"}, "timeout"),
-    ({"ird": "http://a/", "timeout": "nan"}, "timeout"),
-    ({"ird": "http://a/", "timeout": "61"}, "timeout"),
-    ({"config": "/no/such/file"}, "cannot be read"),
-])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "no ALTO server is named"),
+        ({"ird": "http://a/", "statement": "BY"}, "column 3"),
+        ({"ird": "http://a/", "timeout": "soon"}, "timeout"),
+        ({"ird": "http://a/", "timeout": "0"}, "timeout"),
+        ({"ird": "http://a/", "timeout": "nan"}, "timeout"),
+        ({"ird": "http://a/", "timeout": "61"}, "timeout"),
+        ({"config": "/no/such/file"}, "cannot be read"),
+    ],
+)
 def test_settings_that_make_no_sense_do_not_start(options, told):
     with pytest.raises(ValueError, match=told):
         sorter.Settings.read({}, options.get)
@@ -701,8 +736,12 @@ def test_replicas_are_asked_for_as_for_a_download_and_come_ordered(catalogue, mo
     ordered, options = metalink.metalink(["s:f"], "BY hops", ird="http://a/", client="192.0.2.1", strict=True)
     assert ordered == b"<metalink/>"
     assert options == {"by": "BY hops", "ird": "http://a/", "client": "192.0.2.1", "config": None, "strict": True}
-    assert catalogue == [([{"scope": "s", "name": "f"}], {
-        "metalink": True, "ignore_availability": False, "resolve_parents": True, "client_location": {"site": "CERN"}})]
+    assert catalogue == [
+        (
+            [{"scope": "s", "name": "f"}],
+            {"metalink": True, "ignore_availability": False, "resolve_parents": True, "client_location": {"site": "CERN"}},
+        )
+    ]
 
 
 def test_what_does_not_exist_is_told(catalogue):
@@ -740,14 +779,17 @@ def test_what_is_no_duration_is_told(text):
         command.duration(text)
 
 
-@pytest.mark.parametrize(("words", "told"), [
-    (["metalink", "s:f", "--by", "BY 7"], "column 4"),
-    (["metalink", "s:f", "--client", "here"], "not an IP address"),
-    (["metalink", "s:f", "--strict", "--fallback"], "not allowed with"),
-    (["distances", "--once", "--every", "1h"], "not allowed with"),
-    (["metalink"], "DID"),
-    ([], "command"),
-])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["metalink", "s:f", "--by", "BY 7"], "column 4"),
+        (["metalink", "s:f", "--client", "here"], "not an IP address"),
+        (["metalink", "s:f", "--strict", "--fallback"], "not allowed with"),
+        (["distances", "--once", "--every", "1h"], "not allowed with"),
+        (["metalink"], "DID"),
+        ([], "command"),
+    ],
+)
 def test_a_command_line_that_makes_no_sense_is_told(words, told, capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(words)
@@ -760,11 +802,25 @@ def test_without_a_server_nothing_begins(monkeypatch, capsys):
     assert command.main(["distances", "--once"]) == 2 and "--ird" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("error", "code"), [
-    (towpath.NotFound("x"), 3), (towpath.Denied("x"), 4), (towpath.Invalid("x"), 5), (towpath.Corrupt("x"), 7),
-    (towpath.Unavailable("x"), 8), (distances.GivenUp("x"), 8), (official.Missing("x"), 2), (ValueError("x"), 2),
-    (AccessDenied("x"), 4), (RSEProtocolNotSupported("x"), 3), (RucioException("x"), 5), (ConnectionError("x"), 8), (FileNotFoundError("x"), 3), (KeyError("x"), 1),
-])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (towpath.NotFound("x"), 3),
+        (towpath.Denied("x"), 4),
+        (towpath.Invalid("x"), 5),
+        (towpath.Corrupt("x"), 7),
+        (towpath.Unavailable("x"), 8),
+        (distances.GivenUp("x"), 8),
+        (official.Missing("x"), 2),
+        (ValueError("x"), 2),
+        (AccessDenied("x"), 4),
+        (RSEProtocolNotSupported("x"), 3),
+        (RucioException("x"), 5),
+        (ConnectionError("x"), 8),
+        (FileNotFoundError("x"), 3),
+        (KeyError("x"), 1),
+    ],
+)
 def test_exit_codes_say_whose_it_is(error, code):
     assert command.exit_code(error) == code
 
@@ -778,12 +834,15 @@ class Client:
 """
 
 
-@pytest.mark.parametrize(("words", "signum", "code"), [
-    (["--every", "1h"], signal.SIGTERM, 0),
-    (["--every", "1h"], signal.SIGINT, 0),
-    (["--once"], signal.SIGTERM, 143),
-    (["--once"], signal.SIGINT, 130),
-])
+@pytest.mark.parametrize(
+    ("words", "signum", "code"),
+    [
+        (["--every", "1h"], signal.SIGTERM, 0),
+        (["--every", "1h"], signal.SIGINT, 0),
+        (["--once"], signal.SIGTERM, 143),
+        (["--once"], signal.SIGINT, 130),
+    ],
+)
 def test_a_signal_ends_the_work_where_it_stands(tmp_path, words, signum, code):
     package = tmp_path / "rucio" / "client"
     package.mkdir(parents=True)
@@ -792,7 +851,12 @@ def test_a_signal_ends_the_work_where_it_stands(tmp_path, words, signum, code):
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     child = subprocess.Popen(
         [sys.executable, "-m", "towpath.rucio", "distances", "--ird", "http://alto.invalid/", *words],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert child.stdout.readline() == "working\n", child.stderr.read()
         child.send_signal(signum)

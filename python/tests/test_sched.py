@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+
 from towpath import sched
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "simulate-schedules.md"

@@ -26,7 +26,18 @@ from typing import Any, TypeVar
 from towpath import Corrupt, Error, NotFound, _towpath
 
 __all__ = [
-    "Change", "Changes", "Client", "CostType", "Document", "Error", "Part", "Place", "Resource", "Statement", "order", "rank",
+    "Change",
+    "Changes",
+    "Client",
+    "CostType",
+    "Document",
+    "Error",
+    "Part",
+    "Place",
+    "Resource",
+    "Statement",
+    "order",
+    "rank",
 ]
 
 Address = str | ipaddress.IPv4Address | ipaddress.IPv6Address

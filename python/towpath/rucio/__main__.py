@@ -72,19 +72,36 @@ def address(text: str) -> str:
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--by", type=statement, default=judgement.DEFAULT_STATEMENT, metavar="STATEMENT",
-                        help="statement for the order, such as 'BY as_hopcount,delay_ow WHERE continent=\"EU\"' [default: %(default)s]")
-    common.add_argument("--ird", default=os.environ.get("TOWPATH_ALTO_IRD") or None, metavar="URL",
-                        help="URL of the directory of the ALTO server [default: TOWPATH_ALTO_IRD, or default-ird in the file of --config]")
-    common.add_argument("--config", default=os.environ.get("TOWPATH_ALTO_CONFIG") or None, metavar="FILE",
-                        help="TOML file that defines metrics and the default server [default: TOWPATH_ALTO_CONFIG]")
+    common.add_argument(
+        "--by",
+        type=statement,
+        default=judgement.DEFAULT_STATEMENT,
+        metavar="STATEMENT",
+        help="statement for the order, such as 'BY as_hopcount,delay_ow WHERE continent=\"EU\"' [default: %(default)s]",
+    )
+    common.add_argument(
+        "--ird",
+        default=os.environ.get("TOWPATH_ALTO_IRD") or None,
+        metavar="URL",
+        help="URL of the directory of the ALTO server [default: TOWPATH_ALTO_IRD, or default-ird in the file of --config]",
+    )
+    common.add_argument(
+        "--config",
+        default=os.environ.get("TOWPATH_ALTO_CONFIG") or None,
+        metavar="FILE",
+        help="TOML file that defines metrics and the default server [default: TOWPATH_ALTO_CONFIG]",
+    )
     top = argparse.ArgumentParser(prog="python -m towpath.rucio", description="Order replicas and set distances in Rucio by ALTO costs.")
     commands = top.add_subparsers(dest="command", required=True)
 
     ordered = commands.add_parser("metalink", parents=[common], help="write ordered replicas as a Metalink for `rucio download --metalink`")
     ordered.add_argument("dids", nargs="+", metavar="DID", help="file, dataset or container: scope:name")
-    ordered.add_argument("--client", type=address, metavar="ADDRESS",
-                         help="address of the reader of the replicas [default: the address that the ALTO server sees]")
+    ordered.add_argument(
+        "--client",
+        type=address,
+        metavar="ADDRESS",
+        help="address of the reader of the replicas [default: the address that the ALTO server sees]",
+    )
     exclusive = ordered.add_mutually_exclusive_group()
     exclusive.add_argument("--strict", action="store_true", help="omit replicas that do not meet the condition")
     exclusive.add_argument("--fallback", action="store_true", help="keep Rucio's order if the ALTO server does not respond")
@@ -92,7 +109,9 @@ def parser() -> argparse.ArgumentParser:
     daemon = commands.add_parser("distances", parents=[common], help="keep the distances between RSEs up to date")
     daemon.add_argument("--rses", metavar="EXPRESSION", help="RSE expression that selects the RSEs [default: all]")
     when = daemon.add_mutually_exclusive_group()
-    when.add_argument("--every", type=duration, default=duration("1h"), metavar="DURATION", help="interval between the starts of runs [default: 1h]")
+    when.add_argument(
+        "--every", type=duration, default=duration("1h"), metavar="DURATION", help="interval between the starts of runs [default: 1h]"
+    )
     when.add_argument("--once", action="store_true", help="perform one run and exit with its result")
     daemon.add_argument("--dry-run", action="store_true", help="print the changes without writing them: SOURCE DESTINATION BEFORE AFTER")
     daemon.add_argument("--add", action="store_true", help="also add missing distances; a distance permits transfers between two RSEs")
@@ -104,7 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
     common = {"by": arguments.by, "ird": arguments.ird, "config": arguments.config}
     if arguments.command == "metalink":
         sys.stdout.buffer.write(
-            metalink(arguments.dids, client=arguments.client, strict=arguments.strict, fallback=arguments.fallback, **common))
+            metalink(arguments.dids, client=arguments.client, strict=arguments.strict, fallback=arguments.fallback, **common)
+        )
         sys.stdout.buffer.flush()
         return 0
     wish = distances.Wish(rses=arguments.rses, is_dry=arguments.dry_run, adds=arguments.add, **common)

@@ -7,7 +7,8 @@ import towpath
 MISSING = "Rucio's client is not installed here: pip install rucio-clients"
 
 DEFECT, NOT_FOUND, DENIED, INVALID, UNAVAILABLE = (
-    kind.exit_code for kind in (towpath.Internal, towpath.NotFound, towpath.Denied, towpath.Invalid, towpath.Unavailable))
+    kind.exit_code for kind in (towpath.Internal, towpath.NotFound, towpath.Denied, towpath.Invalid, towpath.Unavailable)
+)
 
 # Exit codes by the name of the exception class. `RucioException` is the base class of Rucio's other exceptions.
 EXIT_CODES = {

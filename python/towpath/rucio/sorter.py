@@ -258,9 +258,7 @@ class Sorter:
         given = self._original(dictreplica, client_location) if is_tied else by_priority(dictreplica)
         return sorted(given, key=lambda pfn: ranks.get(hosts[pfn] or "", LAST))
 
-    def _ranks(
-        self, client: str | None, hosts: Iterable[str], statement: str, keys: Sequence[str]
-    ) -> dict[str, judgement.Rank] | None:
+    def _ranks(self, client: str | None, hosts: Iterable[str], statement: str, keys: Sequence[str]) -> dict[str, judgement.Rank] | None:
         """Returns the ranks by host; None if they are not available, in which case Rucio's default order applies.
 
         Raises `StatementError` if the ALTO server does not have a name in a statement other than the default.
