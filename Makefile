@@ -45,8 +45,10 @@ peers: ## install the software that the tests use, from apt and PyPI
 wheel: build ## build the Python package with the command, for Python 3.10 and newer
 	packaging/wheel $(TOWPATH) $(WHEELS)
 
-python: peers wheel ## install the Python package in the environment of the peers, and run its tests
+python: peers wheel ## install the Python package in the environment of the peers, check it, and run its tests
 	venv=$$(interop/peers --venv) && \
+	(cd python && "$$venv/bin/ruff" check --no-cache --quiet . && "$$venv/bin/ruff" format --no-cache --check --quiet . && \
+	"$$venv/bin/mypy" --cache-dir=/dev/null towpath) && \
 	"$$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/towpath-*.whl && \
 	TOWPATH_BINARY=$(TOWPATH) PYTHONDONTWRITEBYTECODE=1 "$$venv/bin/python" -m pytest -q -p no:cacheprovider --rootdir python python/tests
 
