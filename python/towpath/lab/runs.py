@@ -59,6 +59,7 @@ SCHEMA = pa.schema(
         ("repetition", pa.int32()),
         ("started", pa.timestamp("us", tz="UTC")),
         ("planned_s", pa.float64()),
+        ("planned_bytes", pa.int64()),
         ("duration_s", pa.float64()),
         ("bytes", pa.int64()),
         ("throughput_bits_per_s", pa.float64()),
@@ -72,7 +73,7 @@ SCHEMA = pa.schema(
 )
 """The columns of the table (docs/lab/runs.md)."""
 
-REQUIRED = ("run_id", "tool", "streams", "rtt_s", "repetition", "throughput_bits_per_s")
+REQUIRED = ("run_id", "tool", "rtt_s", "repetition", "throughput_bits_per_s")
 """Columns without null."""
 
 _TOLERANCE = 1e-3
@@ -85,16 +86,24 @@ class Configuration:
 
     tool: str
     transport: str | None
-    streams: int
+    streams: int | None
+    """Number of connections; None if the tool chooses it."""
     buffer_bytes: int | None
     """Maximum buffer of a connection in bytes; None for that of the system."""
     planned_s: float | None
     """Planned duration in seconds; None if it was not fixed."""
+    planned_bytes: int | None
+    """Planned bytes; None if they were not fixed."""
 
     def __str__(self) -> str:
-        buffer = "" if self.buffer_bytes is None else f", {self.buffer_bytes / 2**20:g} MiB"
-        duration = "" if self.planned_s is None else f", {self.planned_s:g} s"
-        return f"{self.tool} {self.transport or ''} × {self.streams}{buffer}{duration}".replace("  ", " ")
+        parts = [
+            self.tool if self.transport is None else f"{self.tool} {self.transport}",
+            None if self.streams is None else f"× {self.streams}",
+            None if self.buffer_bytes is None else f"{self.buffer_bytes / 2**20:g} MiB",
+            None if self.planned_s is None else f"{self.planned_s:g} s",
+            None if self.planned_bytes is None else f"{self.planned_bytes / 1e6:g} MB",
+        ]
+        return ", ".join(part for part in parts if part is not None).replace(", ×", " ×")
 
 
 @dataclass(frozen=True)
@@ -236,6 +245,7 @@ _CHECKS: tuple[tuple[str, str, Callable[[pd.DataFrame], Any]], ...] = (
     ("repetition", "expected 0 or more", _within("repetition", 0)),
     ("buffer_bytes", "expected 1 byte or more", _within("buffer_bytes", 1)),
     ("planned_s", "expected more than 0 seconds", _within("planned_s", 1e-9, 1e9)),
+    ("planned_bytes", "expected 1 byte or more", _within("planned_bytes", 1)),
     ("duration_s", "expected more than 0 seconds", _within("duration_s", 1e-9, 1e9)),
     ("bytes", "expected 0 bytes or more", _within("bytes", 0)),
     ("throughput_bits_per_s", "expected 0 to 10^15 bit/s", _within("throughput_bits_per_s", 0, 1e15)),

@@ -1,0 +1,103 @@
+"""Importers: results of other tools as a table of runs.
+
+    >>> from towpath.lab import importers
+    >>> runs = importers.read(["run1.json", "run2.json"], "iperf3", importers.Known(rtt_s=0.1))  # doctest: +SKIP
+
+An importer understands a file completely or raises `ValueError` with the file, the row or line, and the problem; nothing is left out
+in silence. `FORMATS` has the names of the formats.
+
+Limit: 1 GiB for each file, after decompression.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from towpath.lab.runs import Runs
+
+__all__ = ["FORMATS", "Known", "read"]
+
+MAX_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a file does not say. Each value replaces that of the file."""
+
+    rtt_s: float | None = None
+    """Round trip without load in seconds."""
+    capacity_bits_per_s: float | None = None
+    buffer_bytes: int | None = None
+    transport: str | None = None
+    site: str | None = None
+
+    def row(self, **row: Any) -> dict[str, Any]:
+        """Returns a row of runs with the known values in it."""
+        return row | {name: value for name, value in vars(self).items() if value is not None}
+
+
+class Importer(Protocol):
+    """Reads the text of a file into rows of runs. `name` is that of the file."""
+
+    def __call__(self, text: str, name: str, known: Known) -> list[dict[str, Any]]: ...
+
+
+def _formats() -> dict[str, Importer]:
+    from towpath.lab.importers import esnet, iperf3, ndt7, table, trace
+
+    return {
+        "csv": table.read_csv,
+        "esnet-harness": esnet.read_harness,
+        "iperf3": iperf3.read_iperf3,
+        "ndt7": ndt7.read_ndt7,
+        "towpath-trace": trace.read_trace,
+    }
+
+
+FORMATS = ("csv", "esnet-harness", "iperf3", "ndt7", "towpath-trace")
+"""The formats: a table with the columns of the runs (`csv`), the lists of ESnet's testing harness (as CSV, or lines of JSON), JSON of
+iperf3 with `--json` or `--json-stream`, results of NDT7 (one JSON object in a line), and traces of `towpath probe`. Files that end
+with `.gz` are decompressed."""
+
+
+_CONDITIONS = ("tool", "transport", "streams", "buffer_bytes", "planned_s", "planned_bytes", "rtt_s", "site")
+"""Columns that are equal among repetitions."""
+
+
+def read(paths: Iterable[str | os.PathLike[str]], format: str, known: Known = Known()) -> Runs:
+    """Reads files of one format into one table of runs. Repetitions of a configuration and round trip are numbered in their order.
+
+    Raises `OSError` if a file cannot be read, and `ValueError` for a file that is not understood completely.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format: {format!r}, expected one of {', '.join(FORMATS)}")
+    rows: list[dict[str, Any]] = []
+    importer = _formats()[format]
+    for path in map(Path, paths):
+        rows += importer(_text(path), str(path), known)
+    repetitions: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        key = tuple(row.get(column) for column in _CONDITIONS)
+        repetitions[key] = repetitions.get(key, -1) + 1
+        row.setdefault("repetition", repetitions[key])
+    return Runs.of_rows(rows, format)
+
+
+def _text(path: Path) -> str:
+    open_file = gzip.open if path.suffix == ".gz" else open
+    with open_file(path, "rb") as file:
+        try:
+            content = file.read(MAX_BYTES + 1)
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: damaged gzip data: {error}") from error
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{path}: more than {MAX_BYTES:,} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: no UTF-8 text: {error}") from error

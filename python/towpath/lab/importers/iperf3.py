@@ -1,0 +1,99 @@
+"""Results of iperf3 (github.com/esnet/iperf): JSON of `--json`, or lines of `--json-stream` (3.17 and newer).
+
+The throughput is that of the receiver, since the sender counts bytes in its own buffer. The round trip is the smallest smoothed one
+of the senders unless it is known; the client has none in reverse mode. Omitted seconds (`--omit`) are left out of the intervals, as
+iperf3 leaves them out of its sums.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+from towpath.lab.importers import Known
+from towpath.lab.runs import ALL_STREAMS
+
+MICROSECONDS = 1e-6
+
+
+def read_iperf3(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+    """Reads one result. `run_id` is the name of the file and iperf3's cookie. Raises `ValueError` also for a test that failed."""
+    result = _result(text, name)
+    if "error" in result:
+        raise ValueError(f"{name}: iperf3 reports: {result['error']}")
+    try:
+        return [_row(result, name, known)]
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{name}: no complete result of iperf3: {type(error).__name__} {error}") from error
+
+
+def _result(text: str, name: str) -> dict[str, Any]:
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return _of_stream(text, name)
+    if not isinstance(whole, dict):
+        raise ValueError(f"{name}: expected a JSON object")
+    return _of_stream(text, name) if "event" in whole else whole
+
+
+def _of_stream(text: str, name: str) -> dict[str, Any]:
+    """Joins the events of `--json-stream` to the document of `--json`."""
+    result: dict[str, Any] = {"intervals": []}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            event, data = (record := json.loads(line))["event"], record["data"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{name}: line {number}: no JSON of iperf3: {error}") from error
+        if event == "interval":
+            result["intervals"].append(data)
+        else:
+            result[event] = data
+    return result
+
+
+def _row(result: dict[str, Any], name: str, known: Known) -> dict[str, Any]:
+    start, end, test = result["start"], result["end"], result["start"]["test_start"]
+    if test["protocol"] != "TCP":
+        raise ValueError(f"{name}: a test of {test['protocol']}, expected TCP")
+    received = end["sum_received"]
+    rtts = [stream["sender"]["min_rtt"] for stream in end["streams"] if stream["sender"].get("min_rtt")]
+    if known.rtt_s is None and not rtts:
+        raise ValueError(f"{name}: it has no round trip, as the client did not send; state it (rtt_s)")
+    measured = [interval for interval in result["intervals"] if not interval["sum"]["omitted"]]
+    cpu = end.get("cpu_utilization_percent", {})
+    return known.row(
+        run_id=f"{name}#{start['cookie']}",
+        tool="iperf3",
+        transport=end.get("sender_tcp_congestion"),
+        streams=test["num_streams"],
+        buffer_bytes=start.get("sock_bufsize") or None,
+        rtt_s=min(rtts, default=0) * MICROSECONDS,
+        started=datetime.fromtimestamp(start["timestamp"]["timesecs"], timezone.utc),
+        planned_s=test["duration"] or None,
+        duration_s=received["seconds"],
+        bytes=received["bytes"],
+        throughput_bits_per_s=8 * received["bytes"] / received["seconds"],
+        detail=json.dumps({"version": start["version"], "reverse": bool(test["reverse"]), "cpu_percent": cpu}),
+        intervals=[piece for interval in measured for piece in _pieces(interval)],
+    )
+
+
+def _pieces(interval: dict[str, Any]) -> list[dict[str, Any]]:
+    pieces = [_piece(stream, number) for number, stream in enumerate(interval["streams"])]
+    return [*pieces, _piece(interval["sum"], ALL_STREAMS)]
+
+
+def _piece(values: dict[str, Any], stream: int) -> dict[str, Any]:
+    return {
+        "stream": stream,
+        "start_s": float(values["start"]),
+        "end_s": float(values["end"]),
+        "bytes": values["bytes"],
+        "rtt_s": values["rtt"] * MICROSECONDS if values.get("rtt") else None,
+        "cwnd_bytes": values.get("snd_cwnd"),
+        "retransmits": values.get("retransmits"),
+    }

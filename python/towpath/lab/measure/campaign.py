@@ -1,0 +1,127 @@
+"""The loop of a campaign: each missing cell is measured, and its run appended."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from towpath.lab.measure import machine
+from towpath.lab.measure.emulator import Hosts, emulated_path, permitted_transports
+from towpath.lab.measure.plan import Cell, Plan
+from towpath.lab.measure.tools import TOOLS, Task, ToolError, memory_directory
+from towpath.lab.runs import Runs
+
+PLAN, LINES, TABLE = "plan.toml", "runs.jsonl", "runs.parquet"
+"""Files of a campaign: the plan, the runs so far, and the table when all of them are there."""
+
+_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class Campaign:
+    """A campaign in a directory."""
+
+    def __init__(self, directory: Path, plan_text: str, name: str) -> None:
+        """Creates the directory, or continues the campaign that is in it. Raises `ValueError` if that has another plan."""
+        self.plan = Plan.parse(plan_text, name)
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        stored = directory / PLAN
+        if stored.exists() and stored.read_text() != plan_text:
+            raise ValueError(f"{stored} differs from {name}: continue with the same plan, or choose another directory")
+        stored.write_text(plan_text)
+        self.rows = self._read_lines()
+
+    def missing(self) -> list[Cell]:
+        """Returns the cells that have no run, in the order of the plan."""
+        present = {row["run_id"] for row in self.rows}
+        return [cell for cell in self.plan.cells() if cell.run_id not in present]
+
+    def measure(self, towpath: Path, report: Callable[[str], None]) -> list[str]:
+        """Measures the missing cells. `report` receives a line for each. Returns the messages of those that failed.
+
+        Raises `OSError` if the emulator does not start.
+        """
+        failures, state = [], machine.state()
+        cells = self.missing()
+        with permitted_transports():
+            for number, cell in enumerate(cells, 1):
+                try:
+                    with emulated_path(towpath, self.plan.emulator, cell) as hosts:
+                        row = self._run(cell, hosts, state)
+                except (ToolError, ValueError) as error:
+                    failures.append(f"{cell.run_id}: {error}")
+                    report(f"{number}/{len(cells)} {failures[-1]}")
+                else:
+                    self._append(row)
+                    report(f"{number}/{len(cells)} {_line(row)}")
+        return failures
+
+    def runs(self) -> Runs:
+        """Returns the runs so far."""
+        return Runs.of_rows(self.rows, str(self.directory))
+
+    def write_table(self) -> Path:
+        """Writes the table of all runs, and returns its path."""
+        path = self.directory / TABLE
+        self.runs().write(path)
+        return path
+
+    def _run(self, cell: Cell, hosts: Hosts, state: dict[str, Any]) -> dict[str, Any]:
+        started, before, load = datetime.now(timezone.utc), machine.ProcessorTimes(), os.getloadavg()[0]
+        with tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=memory_directory()) as directory:
+            measured = TOOLS[cell.tool](Task(self.plan, cell, hosts, Path(directory)))
+        busy, busiest, stolen = machine.ProcessorTimes().busy_since(before)
+        counters = hosts.counters()
+        lost = sum(host["overruns"] for host in counters["hosts"])
+        use = {"busy": busy, "busiest": busiest, "stolen": stolen, "load": load, "lost_packets": lost}
+        return {
+            "run_id": cell.run_id,
+            "tool": cell.tool,
+            "transport": cell.transport,
+            "streams": cell.streams,
+            "buffer_bytes": None if cell.buffer is None else size_of(cell.buffer),
+            "rtt_s": cell.rtt_ms / 1e3,
+            "repetition": cell.repetition,
+            "started": started.isoformat(),
+            "capacity_bits_per_s": self.plan.emulator.capacity_bits_per_s,
+            "limited_by": machine.limit_of(busy, busiest, lost),
+            "machine": json.dumps(state | use),
+            **measured,
+        }
+
+    def _append(self, row: dict[str, Any]) -> None:
+        with (self.directory / LINES).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        self.rows.append(_with_time(row))
+
+    def _read_lines(self) -> list[dict[str, Any]]:
+        """Reads the runs so far. A line that an interruption cut off is removed, so its run is measured again."""
+        path = self.directory / LINES
+        text = path.read_text() if path.exists() else ""
+        whole, _, cut_off = text.rpartition("\n")
+        if cut_off:
+            path.write_text(whole + "\n" if whole else "")
+        try:
+            return [_with_time(json.loads(line)) for line in whole.splitlines()]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: no runs of a campaign: {error}") from error
+
+
+def _line(row: dict[str, Any]) -> str:
+    limited = "" if row["limited_by"] is None else f", limited by {row['limited_by']}"
+    return f"{row['run_id']}: {row['throughput_bits_per_s'] / 1e6:.1f} Mbit/s{limited}"
+
+
+def size_of(text: str) -> int:
+    """Returns the bytes of a size of a plan, such as `64MiB`."""
+    digits = text.rstrip("kMGiB")
+    return int(digits) * _UNITS[text[len(digits) :] or "B"]
+
+
+def _with_time(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"started": datetime.fromisoformat(row["started"])}

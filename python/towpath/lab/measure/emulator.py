@@ -1,0 +1,75 @@
+"""Two hosts with an emulated path between them, with `towpath wan` (docs/guides/wan.md). Needs root."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from towpath.lab.measure.plan import Cell, Emulator
+
+SERVER = "198.18.0.2"
+"""Address of host 2, which sends."""
+
+DEADLINE_S = 20
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The running hosts of an emulator."""
+
+    towpath: Path
+    name: str
+
+    def command(self, host: int, *command: str | Path) -> list[str]:
+        """Returns the command that runs `command` in a host."""
+        return [str(self.towpath), "wan", "exec", "--name", self.name, str(host), "--", *map(str, command)]
+
+    def counters(self) -> dict[str, Any]:
+        """Returns the counters of the emulator."""
+        done = _wan(self.towpath, "stats", "--name", self.name, "--json")
+        counters: dict[str, Any] = json.loads(done.stdout)
+        return counters
+
+
+@contextlib.contextmanager
+def permitted_transports() -> Iterator[None]:
+    """Permits each congestion control of the kernel in the hosts of emulators, and restores the setting at the end.
+
+    The kernel lets a namespace use only those that are permitted to users without privileges.
+    """
+    permitted, available = (Path(f"/proc/sys/net/ipv4/tcp_{which}_congestion_control") for which in ("allowed", "available"))
+    before = permitted.read_text()
+    permitted.write_text(available.read_text())
+    try:
+        yield
+    finally:
+        permitted.write_text(before)
+
+
+@contextlib.contextmanager
+def emulated_path(towpath: Path, path: Emulator, cell: Cell) -> Iterator[Hosts]:
+    """Starts the hosts of a cell, and ends them with all their processes. Raises `OSError` if the emulator does not start."""
+    name = f"lab{os.getpid()}"
+    options = ["--rtt", f"{cell.rtt_ms * 1000:.0f}us", "--rate", path.rate, "--queue", path.queue, "--cc", cell.transport]
+    if path.loss > 0:
+        options += ["--loss", str(path.loss), "--seed", str(cell.repetition + 1)]
+    if cell.buffer is not None:
+        options += ["--buf", cell.buffer]
+    _wan(towpath, "up", "--name", name, *options)
+    try:
+        yield Hosts(towpath, name)
+    finally:
+        _wan(towpath, "down", "--name", name)
+
+
+def _wan(towpath: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([towpath, "wan", *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
+    if done.returncode:
+        raise OSError(f"towpath wan {arguments[0]}: {done.stderr.strip()}")
+    return done

@@ -1,0 +1,53 @@
+"""State of the machine that measures, and whether its processors were the limit of a run."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+MAX_BUSY = 0.9
+"""Share of the time of all processors, or of one of them, above which they are taken for the limit of a run."""
+
+_SYSCTLS = ("net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "net.ipv4.tcp_no_metrics_save")
+
+
+def state() -> dict[str, Any]:
+    """Returns processors, kernel, load, and the sysctls of TCP."""
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    sysctls = {name: Path("/proc/sys", *name.split(".")).read_text().split() for name in _SYSCTLS}
+    return {
+        "kernel": platform.release(),
+        "processor": next((line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")), "unknown"),
+        "processors": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "sysctls": sysctls,
+    }
+
+
+class ProcessorTimes:
+    """Counters of the processors since the boot, in ticks."""
+
+    def __init__(self, text: str | None = None) -> None:
+        """Reads the counters, or those of the text of a `/proc/stat`."""
+        lines = (text or Path("/proc/stat").read_text()).splitlines()
+        self._times = [[int(word) for word in line.split()[1:9]] for line in lines if line.startswith("cpu")]
+
+    def busy_since(self, before: ProcessorTimes) -> tuple[float, float, float]:
+        """Returns the busy shares of the time of all processors and of the busiest one, and the share that a hypervisor took."""
+        shares = []
+        for now, then in zip(self._times, before._times, strict=True):
+            ticks = [after - earlier for after, earlier in zip(now, then, strict=True)]
+            total = max(sum(ticks), 1)
+            # The fourth and fifth are idle, and idle while there is I/O. The last is stolen.
+            shares.append((1 - (ticks[3] + ticks[4]) / total, ticks[7] / total))
+        return shares[0][0], max(busy for busy, _ in shares[1:]), shares[0][1]
+
+
+def limit_of(busy: float, busiest: float, lost_packets: int) -> str | None:
+    """Returns `cpu` if the processors limited a run: they were busy, or the emulator lost packets because it ran too late.
+
+    The busiest processor alone counts only if all of it was used: threads of one stream are on one processor.
+    """
+    return "cpu" if busy > MAX_BUSY or busiest > 0.98 or lost_packets > 0 else None

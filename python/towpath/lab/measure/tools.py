@@ -1,0 +1,154 @@
+"""The tools of campaigns: each transfers from host 2 to host 1 of the emulator, and returns the columns of its run.
+
+A tool that fails raises `ToolError`, with its own message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from towpath.lab.importers import Known
+from towpath.lab.importers.iperf3 import read_iperf3
+from towpath.lab.importers.trace import intervals_of_trace
+from towpath.lab.measure.emulator import SERVER, Hosts
+from towpath.lab.measure.plan import Cell, Plan
+
+PORT = 1094
+START_DEADLINE_S = 10
+"""Time for a server to listen."""
+MIN_RATE_BITS_PER_S = 1e6
+"""A copy that is slower than this fails."""
+SAMPLES_PER_RUN = 100
+
+
+class ToolError(Exception):
+    """A tool failed."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run of a tool."""
+
+    plan: Plan
+    cell: Cell
+    hosts: Hosts
+    directory: Path
+    """Directory for files of this run, in memory."""
+
+    @property
+    def interval_s(self) -> float:
+        """Interval of the samples in seconds."""
+        return min(max(self.plan.seconds / SAMPLES_PER_RUN, 0.1), 1.0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the copied file."""
+        return int(self.plan.megabytes * 1e6)
+
+    def run(self, host: int, *command: str | Path, deadline_s: float) -> str:
+        """Runs a command in a host, and returns its output."""
+        command_line = self.hosts.command(host, *command)
+        try:
+            done = subprocess.run(command_line, capture_output=True, text=True, timeout=deadline_s, cwd=self.directory)
+        except subprocess.TimeoutExpired as error:
+            raise ToolError(f"{command[0]} did not end within {deadline_s:.0f} s") from error
+        if done.returncode:
+            raise ToolError(f"{Path(command[0]).name}: {(done.stderr or done.stdout).strip()[-500:]}")
+        return done.stdout
+
+    @contextlib.contextmanager
+    def server(self, *command: str | Path) -> Iterator[None]:
+        """Runs a server in host 2, until it listens."""
+        with (self.directory / "server.log").open("wb") as log:
+            process = subprocess.Popen(self.hosts.command(2, *command), stdout=log, stderr=log, cwd=self.directory)
+            try:
+                self._wait_until_listening(process)
+                yield
+            finally:
+                process.terminate()
+                process.wait()
+
+    def _wait_until_listening(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        while f":{PORT} " not in self.run(2, "ss", "-Hltn", deadline_s=START_DEADLINE_S):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ToolError(f"the server does not listen: {(self.directory / 'server.log').read_text()[-500:].strip()}")
+            time.sleep(0.02)
+
+
+def iperf3(task: Task) -> dict[str, Any]:
+    """Measures with iperf3, from memory to memory."""
+    cell, seconds = task.cell, task.plan.seconds
+    with task.server("iperf3", "--server", "--port", str(PORT), "--one-off"):
+        options = ["--reverse", "--json", "--parallel", str(cell.streams), "--time", f"{seconds:g}", "--interval", f"{task.interval_s:g}"]
+        client = ("iperf3", "--client", SERVER, "--port", str(PORT), *options)
+        # The server ends the test after its time even if windows are full.
+        output = task.run(1, *client, deadline_s=seconds + 60)
+    row = read_iperf3(output, "iperf3", Known(rtt_s=cell.rtt_ms / 1e3))[0]
+    return {key: row[key] for key in ("duration_s", "bytes", "throughput_bits_per_s", "detail", "intervals")} | {"planned_s": seconds}
+
+
+def towpath_probe(task: Task) -> dict[str, Any]:
+    """Measures with `towpath probe`, from memory to memory."""
+    cell, seconds, trace = task.cell, task.plan.seconds, task.directory / "trace"
+    with task.server(task.hosts.towpath, "serve", task.directory, "--listen", f"{SERVER}:{PORT}"):
+        sampling = ["--interval", f"{task.interval_s * 1e3:.0f}ms", "--trace", str(trace)]
+        options = ["--connections", str(cell.streams), "--direction", "down", "--seconds", f"{seconds:g}", "--json", *sampling]
+        output = task.run(1, task.hosts.towpath, "probe", f"http://{SERVER}:{PORT}/", *options, deadline_s=seconds + 60)
+    leg = json.loads(output)["network"][0]
+    return {
+        "planned_s": seconds,
+        "duration_s": leg["seconds"],
+        "bytes": leg["bytes"],
+        "throughput_bits_per_s": 8 * leg["bytes"] / leg["seconds"],
+        "detail": json.dumps({"explained": leg["explained"], "settled_bits_per_s": 8 * leg["settled_rate_bytes_per_s"]}),
+        "intervals": intervals_of_trace(trace.read_text(), "trace"),
+    }
+
+
+def _copy(task: Task, *client: str | Path) -> dict[str, Any]:
+    """Copies a file from the server, from memory to memory, with the time of the whole command."""
+    size = task.size
+    with (task.directory / "file").open("wb") as file:
+        file.truncate(size)
+    with task.server(task.hosts.towpath, "serve", task.directory, "--listen", f"{SERVER}:{PORT}"):
+        start = time.monotonic()
+        task.run(1, *client, f"root://{SERVER}:{PORT}//file", task.directory / "copy", deadline_s=60 + 8 * size / MIN_RATE_BITS_PER_S)
+        duration_s = time.monotonic() - start
+    copied = (task.directory / "copy").stat().st_size
+    if copied != size:
+        raise ToolError(f"{Path(client[0]).name}: the copy has {copied} bytes, expected {size}")
+    (task.directory / "copy").unlink()
+    return {"planned_bytes": size, "duration_s": duration_s, "bytes": size, "throughput_bits_per_s": 8 * size / duration_s}
+
+
+def towpath_cp(task: Task) -> dict[str, Any]:
+    """Copies a file with `towpath cp`, which verifies it. It knows nothing from earlier copies."""
+    return _copy(task, "env", f"XDG_CACHE_HOME={task.directory}", task.hosts.towpath, "cp", "--quiet")
+
+
+def xrdcp(task: Task) -> dict[str, Any]:
+    """Copies a file with xrdcp."""
+    return _copy(task, "xrdcp", "--silent", "--streams", str(task.cell.streams))
+
+
+TOOLS: dict[str, Callable[[Task], dict[str, Any]]] = {
+    "iperf3": iperf3,
+    "towpath-probe": towpath_probe,
+    "towpath-cp": towpath_cp,
+    "xrdcp": xrdcp,
+}
+
+
+def memory_directory() -> Path:
+    """Returns a directory in memory for the files of runs, or that for temporary files if there is none."""
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else Path("/tmp")
