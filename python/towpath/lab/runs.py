@@ -80,6 +80,14 @@ _TOLERANCE = 1e-3
 """Maximum relative difference of a throughput and its bytes / duration."""
 
 
+def rate_text(bits_per_s: float) -> str:
+    """Returns a rate with its unit, such as `941 Mbit/s`."""
+    for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bits_per_s >= 0.9995 * size:
+            return f"{bits_per_s / size:.4g} {unit}"
+    return f"{bits_per_s:.4g} bit/s"
+
+
 @dataclass(frozen=True)
 class Configuration:
     """All that is equal among the runs of a profile."""
@@ -94,6 +102,8 @@ class Configuration:
     """Planned duration in seconds; None if it was not fixed."""
     planned_bytes: int | None
     """Planned bytes; None if they were not fixed."""
+    capacity_bits_per_s: float | None
+    """Capacity of the path; None if unknown."""
 
     def __str__(self) -> str:
         parts = [
@@ -102,6 +112,7 @@ class Configuration:
             None if self.buffer_bytes is None else f"{self.buffer_bytes / 2**20:g} MiB",
             None if self.planned_s is None else f"{self.planned_s:g} s",
             None if self.planned_bytes is None else f"{self.planned_bytes / 1e6:g} MB",
+            None if self.capacity_bits_per_s is None else f"path of {rate_text(self.capacity_bits_per_s)}",
         ]
         return ", ".join(part for part in parts if part is not None).replace(", ×", " ×")
 
@@ -146,7 +157,8 @@ class Runs:
     def read(cls, path: str | os.PathLike[str]) -> Runs:
         """Reads a Parquet file that `write` has written. Raises `OSError`, or `ValueError` for other content."""
         try:
-            table = pq.read_table(path)
+            with open(path, "rb") as file:
+                table = pq.read_table(file)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{os.fspath(path)}: no Parquet file: {error}") from error
         return cls.of_table(table, os.fspath(path))

@@ -106,7 +106,7 @@ def esnet_coefficients(rtt_s: npt.ArrayLike, throughput_bits_per_s: npt.ArrayLik
     return EsnetCoefficients(float(utilization), float(variation), float((2 * utilization + variation) / 3))
 
 
-def of_profile(profile: Profile) -> Coefficients:
+def coefficients_of(profile: Profile) -> Coefficients:
     """Returns the coefficients of the means of a profile, with its capacity as the normaliser if it is known."""
     return coefficients(profile.rtt_s, profile.means, capacity_bits_per_s=profile.capacity_bits_per_s)
 
@@ -123,7 +123,7 @@ def intervals(profile: Profile, *, coverage: float = 0.95, samples: int = 2_000,
     random = np.random.default_rng(seed)
     means = np.stack([random.choice(sample, (samples, len(sample))).mean(axis=1) for sample in profile.samples], axis=1)
     resampled = [coefficients(profile.rtt_s, row, capacity_bits_per_s=profile.capacity_bits_per_s) for row in means]
-    whole = of_profile(profile)
+    whole = coefficients_of(profile)
     result = {}
     for name in ("under_utilization", "concavity", "utilization_concavity"):
         values = [getattr(one, name) for one in resampled]

@@ -16,16 +16,16 @@ The mean of a run is weighted by time: 8 · bytes / duration, never the mean of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
-from towpath.lab.runs import Configuration, Runs
+from towpath.lab.runs import Runs
 
-__all__ = ["FloatArray", "Profile", "isotonic", "profile_of", "profiles"]
+__all__ = ["FloatArray", "Profile", "isotonic", "profile_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -107,44 +107,18 @@ def profile_of(runs: Runs, label: str = "", *, with_limited: bool = False) -> Pr
     """Creates the profile of runs of one configuration.
 
     Runs with `limited_by` are left out and counted, unless `with_limited`. The capacity is that of the runs. Raises `ValueError`
-    for runs of several configurations or capacities, and if none is left.
+    for runs of several configurations, and if none is left.
     """
     configurations = [key for key, _ in runs.configurations()]
-    if len(configurations) > 1:
-        raise ValueError(f"the runs have {len(configurations)} configurations, such as {configurations[0]} and {configurations[1]}")
+    if len(configurations) != 1:
+        raise ValueError(f"runs: {len(configurations)} configurations, expected one: {', '.join(map(str, configurations[:2]))}")
+    capacity = configurations[0].capacity_bits_per_s
     frame = runs.frame()
     is_used = frame.limited_by.isna() | with_limited
     used = frame[is_used]
     if used.empty:
         raise ValueError(f"{label or 'profile'}: none of {len(frame)} runs is left; {int((~is_used).sum())} were limited by the machine")
-    capacities = used.capacity_bits_per_s.unique()
-    if len(capacities) > 1:
-        raise ValueError(f"{label or 'profile'}: the runs have different capacities: {capacities.tolist()} bit/s")
-    capacity = None if np.isnan(capacities[0]) else float(capacities[0])
     by_rtt = used.groupby("rtt_s").throughput_bits_per_s
     samples = {float(rtt): rates.to_numpy() for rtt, rates in by_rtt}  # type: ignore[arg-type]
     found = Profile.of_samples(list(samples), list(samples.values()), capacity_bits_per_s=capacity, label=label)
     return Profile(found.rtt_s, found.samples, capacity, label, int((~is_used).sum()))
-
-
-def profiles(runs: Runs, *, with_limited: bool = False) -> dict[Configuration, Profile]:
-    """Creates the profile of each configuration. A configuration without a usable run is left out only if `with_limited` is false
-    and the machine limited all its runs."""
-    found: dict[Configuration, Profile] = {}
-    for key, of_key in runs.configurations():
-        if with_limited or of_key.frame().limited_by.isna().any():
-            found[key] = profile_of(of_key, str(key), with_limited=with_limited)
-    return found
-
-
-def pooled(profiles: Iterable[Profile]) -> Profile:
-    """Joins the runs of profiles with the same capacity."""
-    profiles = list(profiles)
-    if len({profile.capacity_bits_per_s for profile in profiles}) != 1:
-        raise ValueError("profiles: expected profiles with the same capacity")
-    rtts = sorted({float(rtt) for profile in profiles for rtt in profile.rtt_s})
-    of_rtt = [
-        np.concatenate([sample for profile in profiles for at, sample in zip(profile.rtt_s, profile.samples, strict=True) if at == rtt])
-        for rtt in rtts
-    ]
-    return Profile.of_samples(rtts, of_rtt, capacity_bits_per_s=profiles[0].capacity_bits_per_s, label=profiles[0].label)

@@ -1,0 +1,121 @@
+"""One HTML page of a table of runs: figures, tables, method and caveats, without other files or scripts."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text
+from towpath.lab.plots import MAX_PER_FIGURE, plot_coefficients, plot_profiles, svg
+from towpath.lab.runs import Runs
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+table { border-collapse: collapse; margin: 1rem 0 } th, td { border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left }
+td.number { text-align: right; font-variant-numeric: tabular-nums } svg { max-width: 100%; height: auto }
+.caveat { border-left: 4px solid #c60; padding-left: .8rem }
+"""
+
+_METHOD = """
+<p>The throughput of a run is 8 × bytes / duration. A profile is the mean of the runs of one configuration at each round trip. Bands are
+simultaneous t intervals of these means, with a coverage of 95 %, narrowed because profiles decrease. The shape is that of the least-squares
+fit whose slopes decrease up to one segment and increase after it: <em>dual</em> profiles are concave at short and convex at long round
+trips, and the transition is within the bracket. A profile is <em>indeterminate</em> if a straight line fits as well.</p>
+<p>Coefficients: under-utilization C<sub>UU</sub> = 1 − mean of throughput / capacity over the round trips, concavity
+C<sub>CC</sub> = that mean − the middle of the chord, and C<sub>UC</sub> = ((1 − C<sub>UU</sub>) + (1/2 + C<sub>CC</sub>)) / 2; their
+intervals are from resampled runs. They only compare for the same round trips and normaliser. (N. Rao, "Some Science Aspects of
+Wide-Area Data Transport", 2018.)</p>
+"""
+
+
+def page(runs: Runs, results: Sequence[Analysis], title: str) -> str:
+    """Returns the page of a table of runs and its analysis."""
+    sections = [
+        f"<h1>{html.escape(title)}</h1>",
+        f"<p>{len(runs):,} runs of {len(results):,} configurations.</p>",
+        *_caveats(runs, results),
+        "<h2>Profiles</h2>",
+        *_profile_figures(results),
+        _profile_table(results),
+        "<h2>Coefficients</h2>",
+        *_coefficient_figure(results),
+        _coefficient_table(results),
+        f"<h2>Method</h2>{_METHOD}",
+        "<h2>Machine</h2>",
+        _machine(runs),
+    ]
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(sections)}</body></html>\n'
+
+
+def _caveats(runs: Runs, results: Sequence[Analysis]) -> list[str]:
+    limited = runs.frame().limited_by.dropna().value_counts()
+    caveats = [f"{count} runs were limited by {html.escape(str(limit))}, not by the path" for limit, count in limited.items()]
+    excluded = sum(result.profile.excluded for result in results if not isinstance(result.profile, Unavailable))
+    if excluded:
+        caveats.append(f"{excluded} of them are left out of the profiles")
+    unreliable = [result for result in results if not isinstance(result.band, Unavailable) and not result.band.is_reliable]
+    if unreliable:
+        caveats.append(f"the bands of {len(unreliable)} configurations have less than 10 runs at a round trip, and may cover less")
+    reasons = {result.profile.reason for result in results if isinstance(result.profile, Unavailable)}
+    caveats += [f"no profile: {html.escape(reason)}" for reason in sorted(reasons)]
+    return [f'<ul class="caveat">{"".join(f"<li>{caveat}</li>" for caveat in caveats)}</ul>'] if caveats else []
+
+
+def _profile_figures(results: Sequence[Analysis]) -> Iterable[str]:
+    drawn = [result for result in results if not isinstance(result.profile, Unavailable)]
+    for first in range(0, len(drawn), MAX_PER_FIGURE):
+        yield svg(plot_profiles(drawn[first : first + MAX_PER_FIGURE]))
+
+
+def _coefficient_figure(results: Sequence[Analysis]) -> Iterable[str]:
+    if any(not isinstance(result.intervals, Unavailable) for result in results):
+        yield svg(plot_coefficients(results))
+
+
+def _profile_table(results: Sequence[Analysis]) -> str:
+    rows = []
+    for result in results:
+        transition, profile = result.transition, result.profile
+        if isinstance(profile, Unavailable):
+            continue
+        shape = transition.reason if isinstance(transition, Unavailable) else transition.shape
+        bracket = "" if isinstance(transition, Unavailable) or transition.shape != "dual" else _milliseconds(transition.bracket_s)
+        means = " ".join(f"{mean / 1e6:.0f}" for mean in profile.means)
+        rtts = " ".join(f"{rtt * 1e3:g}" for rtt in profile.rtt_s)
+        rows.append([str(result.configuration), profile.counts.sum(), profile.excluded, rtts, means, shape, bracket])
+    return _table(["configuration", "runs", "left out", "round trips / ms", "means / (Mbit/s)", "shape", "transition"], rows)
+
+
+def _milliseconds(bracket_s: tuple[float, float] | None) -> str:
+    return "" if bracket_s is None else f"{bracket_s[0] * 1e3:g} to {bracket_s[1] * 1e3:g} ms"
+
+
+def _coefficient_table(results: Sequence[Analysis]) -> str:
+    rows = [
+        [str(result.configuration), *(coefficient_text(result, name) for name in COEFFICIENTS.values())]
+        for result in results
+        if not isinstance(result.profile, Unavailable)
+    ]
+    return _table(["configuration", *COEFFICIENTS], rows)
+
+
+def _machine(runs: Runs) -> str:
+    states = {text for text in runs.table.column("machine").to_pylist() if text}
+    if not states:
+        return "<p>The table does not have the state of the machine.</p>"
+    changing = ("busy", "busiest", "stolen", "load", "lost_packets")
+    fixed = {json.dumps({key: value for key, value in json.loads(state).items() if key not in changing}, indent=2) for state in states}
+    return "".join(f"<pre>{html.escape(state)}</pre>" for state in sorted(fixed))
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    return f"<td>{html.escape(value)}</td>" if isinstance(value, str) else f'<td class="number">{value}</td>'
