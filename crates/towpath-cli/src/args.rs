@@ -181,6 +181,8 @@ pub(crate) enum Command {
     Man(Man),
     /// Simulate how a scheduler divides a network among transfers.
     Sched(crate::sched::args::Scheduler),
+    /// Measure, model and predict the throughput of long paths (needs the Python package).
+    Lab(crate::lab::Lab),
     /// Emulate a wide-area network on this machine: hosts that use the kernel's TCP, and links with configured rate,
     /// delay and loss.
     Wan(crate::wan::args::Wan),

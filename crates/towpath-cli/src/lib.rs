@@ -20,6 +20,7 @@ mod failure;
 mod failures;
 mod find;
 mod interrupt;
+mod lab;
 mod list;
 mod location;
 mod manual;
@@ -122,6 +123,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Cache(arguments) => return cache::run(&arguments).await,
         Command::Config(arguments) => return config::command::run(&arguments),
         Command::Sched(arguments) => return sched::run(&arguments),
+        Command::Lab(arguments) => return lab::run(&arguments),
         Command::Wan(arguments) => return wan::run(arguments).await,
         Command::Completions(arguments) => return manual::print_completions(&arguments),
         Command::Man(arguments) => return manual::write_pages(&arguments),
@@ -195,6 +197,7 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         | Command::Alto(_)
         | Command::Config(_)
         | Command::Sched(_)
+        | Command::Lab(_)
         | Command::Wan(_)
         | Command::Completions(_)
         | Command::Man(_) => Err(Failure::internal("not a client command")),

@@ -97,11 +97,11 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _program() -> Path:
-    """Returns the program `towpath`: that of the variable TOWPATH, the one beside the interpreter, or that of the search path."""
+    """Returns the program `towpath`: that of the variable TOWPATH_PROGRAM, the one beside the interpreter, or that of the search path."""
     beside = Path(sys.executable).with_name("towpath")
-    found = os.environ.get("TOWPATH") or (str(beside) if beside.exists() else shutil.which("towpath"))
+    found = os.environ.get("TOWPATH_PROGRAM") or (str(beside) if beside.exists() else shutil.which("towpath"))
     if found is None:
-        raise ValueError("the program towpath was not found: add it to PATH, or name it in the variable TOWPATH")
+        raise ValueError("the program towpath was not found: add it to PATH, or name it in the variable TOWPATH_PROGRAM")
     return Path(found)
 
 

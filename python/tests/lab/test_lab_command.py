@@ -1,0 +1,202 @@
+"""Plans, campaigns over the real emulator, and the command."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from towpath.lab.measure.campaign import Campaign, size_of
+from towpath.lab.measure.machine import ProcessorTimes, limit_of
+from towpath.lab.measure.plan import Plan
+from towpath.lab.runs import Runs
+
+DEADLINE_S = 120
+PLAN = """
+tools = ["iperf3", "towpath-probe", "towpath-cp", "xrdcp"]
+rtt_ms = [10]
+streams = [2]
+transports = ["cubic"]
+buffers = ["8MiB"]
+repetitions = 1
+seconds = 1
+megabytes = 5
+[emulator]
+rate = "100Mbit"
+"""
+
+
+def lab(*arguments, **options):
+    command = [sys.executable, "-m", "towpath.lab", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, **options)
+
+
+def test_a_plan_has_all_combinations_in_random_order():
+    text = PLAN.replace("[10]", "[10, 100]").replace("[2]", "[1, 4]").replace("repetitions = 1", "repetitions = 3")
+    plan = Plan.parse(text)
+    cells = plan.cells()
+    # towpath cp chooses the number of connections.
+    assert len(cells) == plan.size == 3 * 2 * 7 and len({cell.run_id for cell in cells}) == len(cells)
+    assert [cell.repetition for cell in cells] == sorted(cell.repetition for cell in cells)
+    orders = [[(cell.rtt_ms, cell.tool, cell.streams) for cell in cells if cell.repetition == repetition] for repetition in range(3)]
+    assert orders[0] != orders[1] and sorted(map(str, orders[0])) == sorted(map(str, orders[1]))
+    assert plan.cells() == cells and Plan.parse("seed = 1\n" + text).cells() != cells
+    assert plan.emulator.capacity_bits_per_s == pytest.approx(100e6 * 1448 / 1538)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("rtt_ms = [10]", "rtt_ms = [10, 0.01]", "plan: rtt_ms = (10, 0.01): expected different numbers from 0.1 to 2000"),
+        ("rtt_ms = [10]", "rtt_ms = 10", "rtt_ms = 10: expected different numbers"),
+        ("rtt_ms = [10]", "", "the key 'rtt_ms' is missing"),
+        ("rtt_ms = [10]", "rtt_ms = []", "rtt_ms = (): expected"),
+        ("rtt_ms = [10]", "rtt_ms = [nan]", "rtt_ms = (nan,): expected"),
+        ('"iperf3", ', '"iperf", ', "tools = ('iperf', 'towpath-probe', 'towpath-cp', 'xrdcp'): expected different ones of iperf3"),
+        ("streams = [2]", "streams = [2, 2]", "streams = (2, 2): expected different numbers"),
+        ("streams = [2]", "streams = [true]", "streams = (True,): expected different numbers"),
+        ("seconds = 1", "second = 1", "there is no key 'second'; the keys are"),
+        ('rate = "100Mbit"', 'rate = "100Mb"', "rate = '100Mb': expected a rate such as 1Gbit"),
+        ('rate = "100Mbit"', "", "the key 'rate' is missing"),
+        ("[emulator]", "[emulators]", "expected the table [emulator]"),
+        ("repetitions = 1", "repetitions = 1000\nrepetitions = 2", "plan: "),
+    ],
+)
+def test_invalid_plans(before, after, message):
+    with pytest.raises(ValueError) as caught:
+        Plan.parse(PLAN.replace(before, after))
+    assert message in str(caught.value)
+
+
+def test_the_processors_are_the_limit_if_they_are_busy():
+    before, after = (
+        ProcessorTimes(f"cpu {2 * busy} 0 0 {idle} 0 0 0 0\ncpu0 {busy} 0 0 0 0 0 0 0\ncpu1 {busy} 0 0 {idle} 0 0 0 0\nintr 5\n")
+        for busy, idle in ((100, 1_000), (200, 1_020))
+    )
+    busy, busiest, stolen = after.busy_since(before)
+    assert (busy, busiest, stolen) == pytest.approx((200 / 220, 1.0, 0.0))
+    assert limit_of(busy, busiest, 0) == limit_of(0.1, 0.2, 1) == limit_of(0.5, 1.0, 0) == "cpu" and limit_of(0.5, 0.9, 0) is None
+
+
+def test_sizes():
+    assert [size_of(text) for text in ("5", "5B", "3kB", "64MiB", "2GB")] == [5, 5, 3_000, 64 << 20, 2 * 10**9]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    """A campaign with each tool over the emulator, which was interrupted while a run was written."""
+    if os.geteuid() != 0:
+        pytest.skip("the emulator needs root")
+    directory = tmp_path_factory.mktemp("campaign")
+    plan = directory / "plan.toml"
+    plan.write_text(PLAN)
+    command = [Path(sysconfig.get_path("scripts")) / "towpath", "lab", "measure", plan]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    lines = directory / "plan" / "runs.jsonl"
+    content = lines.read_text().splitlines(keepends=True)
+    assert len(content) == 4
+    lines.write_text("".join(content[:3]) + content[3][:50])
+    again = lab("measure", plan)
+    assert again.returncode == 0 and again.stdout.startswith("1/1 "), again.stdout + again.stderr
+    return directory / "plan"
+
+
+def test_a_campaign_measures_with_each_tool(campaign):
+    runs = Runs.read(campaign / "runs.parquet")
+    frame = runs.frame().set_index("tool")
+    assert sorted(frame.index) == ["iperf3", "towpath-cp", "towpath-probe", "xrdcp"]
+    assert frame.rtt_s.tolist() == [0.01] * 4 and frame.transport.tolist() == ["cubic"] * 4
+    assert frame.buffer_bytes.tolist() == [8 << 20] * 4
+    # Below the payload that the link can carry, and far above that of a wrong unit.
+    assert frame.throughput_bits_per_s.between(10e6, 100e6 * 1448 / 1538 * 1.01).all()
+    assert frame.loc["xrdcp"]["bytes"] == frame.loc["towpath-cp"]["bytes"] == 5_000_000 == frame.loc["xrdcp"].planned_bytes
+    machine = json.loads(frame.machine.iloc[0])
+    assert machine["processors"] == os.cpu_count() and 0 < machine["busy"] <= 1
+    for tool in ("iperf3", "towpath-probe"):
+        intervals = runs.intervals(frame.loc[tool].run_id)
+        received = intervals[intervals.stream >= 0].groupby("stream")["bytes"].sum()
+        assert len(received) == 2 and received.sum() == pytest.approx(frame.loc[tool]["bytes"], rel=0.25)
+
+
+def test_a_campaign_keeps_its_plan(campaign):
+    with pytest.raises(ValueError, match="continue with the same plan"):
+        Campaign(campaign, PLAN + "loss = 0.1", "plan.toml")
+    assert Campaign(campaign, PLAN, "plan.toml").missing() == []
+    again = lab("measure", campaign.parent / "plan.toml")
+    assert again.returncode == 0 and again.stdout == f"wrote {campaign / 'runs.parquet'}: 4 of 4 runs\n"
+
+
+HARNESS = "site,test,streams,congestion_control,gbit_per_s,retransmit_rate,reordering,rtt_ms\n" + "".join(
+    f"host,cubic,1,cubic,{rate + change},0,0,{rtt}\n"
+    for rtt, rate in ((10, 9.5), (50, 9), (100, 7), (150, 2), (200, 1))
+    for change in (0, 0.1, 0.2)
+)
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / "harness.csv").write_text(HARNESS)
+    source, target = tmp_path / "harness.csv", tmp_path / "runs.parquet"
+    done = lab("import", source, "--format", "esnet-harness", "--capacity", "1e10", "--output", target)
+    assert (done.returncode, done.stdout) == (0, f"wrote {target}: 15 runs of 1 configuration\n"), done.stderr
+    return target
+
+
+def test_the_command_prints_a_profile(table):
+    assert lab("profile", table).stdout == (
+        "iperf3 cubic × 1, path of 10 Gbit/s\n"
+        "        10 ms      9600.0 Mbit/s  (9131.8 to 10068.2)  3 runs\n"
+        "        50 ms      9100.0 Mbit/s  (8631.8 to 9568.2)  3 runs\n"
+        "       100 ms      7100.0 Mbit/s  (6631.8 to 7568.2)  3 runs\n"
+        "       150 ms      2100.0 Mbit/s  (1631.8 to 2568.2)  3 runs\n"
+        "       200 ms      1100.0 Mbit/s  (631.8 to 1568.2)  3 runs\n"
+        "  shape: dual, transition between 100 and 150 ms\n"
+        "  C_UU 0.400 (0.393 to 0.407), C_CC 0.065 (0.059 to 0.072), C_UC 0.583 (0.578 to 0.587)\n"
+    )
+    [result] = json.loads(lab("profile", table, "--json").stdout)
+    assert result["transition"] == {"shape": "dual", "bracket_s": [0.1, 0.15], "set_s": [[0.1, 0.15]]}
+    assert result["coefficients"]["normaliser"] == "capacity" and result["profile"]["runs"] == [3] * 5
+
+
+def test_a_report_is_one_page(table):
+    done = lab("report", table, "--title", "Far <hosts>")
+    page = table.with_suffix(".html").read_text()
+    assert done.returncode == 0 and "<h1>Far &lt;hosts&gt;</h1>" in page and page.count("<svg") == 2
+    assert "100 to 150 ms" in page and "less than 10 runs at a round trip" in page
+    assert "<script" not in page and 'href="http' not in page.replace('xlink:href="#', "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["profile", "missing.parquet"], 3, "towpath lab: missing.parquet: no such file\n"),
+        (["profile", "wrong.parquet"], 5, "towpath lab: wrong.parquet: no Parquet file"),
+        (["measure", "wrong.parquet"], 5, "towpath lab: wrong.parquet: Expected"),
+        (["import", "wrong.parquet", "--format", "iperf3", "--output", "x"], 5, "towpath lab: wrong.parquet: line 1: no JSON of iperf3"),
+        (["profile"], 2, "usage: towpath lab profile"),
+        (["unknown"], 2, "usage: towpath lab"),
+    ],
+)
+def test_errors_have_their_exit_codes(tmp_path, arguments, code, message):
+    (tmp_path / "wrong.parquet").write_text("wrong")
+    done = lab(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "") and done.stderr.startswith(message), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_program_runs_the_lab_of_its_environment():
+    program = Path(sysconfig.get_path("scripts")) / "towpath"
+    done = subprocess.run([program, "lab", "--help"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0 and done.stdout.startswith("usage: towpath lab"), done.stderr
+
+
+def test_without_the_package_the_error_names_it(tmp_path):
+    program = tmp_path / "towpath"
+    program.write_bytes((Path(sysconfig.get_path("scripts")) / "towpath").read_bytes())
+    program.chmod(0o755)
+    done = subprocess.run([program, "lab", "--help"], capture_output=True, text=True, timeout=DEADLINE_S, env={"PATH": "/usr/bin"})
+    assert done.returncode == 2 and "pip install 'towpath[lab]'" in done.stderr

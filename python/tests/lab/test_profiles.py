@@ -1,0 +1,202 @@
+"""Profiles, bands and transitions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from towpath.lab.profiles import Profile, isotonic, profile_of
+from towpath.lab.profiles.bands import bootstrap, envelope, hoeffding, prediction, printed_bound
+from towpath.lab.profiles.transition import find_transition
+from towpath.lab.runs import Runs
+
+RTTS_S = np.array([0.4, 11.8, 22.6, 45.6, 91.6, 183, 366]) / 1e3
+CAPACITY = 10e9
+
+
+def ramp(transition_s):
+    """Returns the model of slow start up to the capacity, or to a buffer that is too small beyond `transition_s`, relative to the
+    capacity, for runs of 10 s."""
+    first = 10 * 1460 * 8
+    window = np.maximum(np.minimum(CAPACITY * RTTS_S, CAPACITY * transition_s), first)
+    ramp_s = RTTS_S * np.log2(window / first)
+    return np.minimum((window - first + window / RTTS_S * (10 - ramp_s)) / 10 / CAPACITY, 1)
+
+
+def sigmoid(steepness, middle_s, rtts_s):
+    return 1 / (1 + np.exp(steepness * (rtts_s - middle_s)))
+
+
+def pair(transition_s, left, right):
+    """Returns two flipped sigmoids that meet at the transition."""
+    meeting = sigmoid(*left, transition_s) / sigmoid(*right, transition_s)
+    return np.where(RTTS_S <= transition_s, sigmoid(*left, RTTS_S), meeting * sigmoid(*right, RTTS_S))
+
+
+TRUTHS = {
+    "ramp to 30 ms": (ramp(0.03), 0.03),
+    "ramp to 100 ms": (ramp(0.1), 0.1),
+    "ramp to 200 ms": (ramp(0.2), 0.2),
+    "sigmoids at 91.6 ms": (pair(0.0916, (30, 0.15), (15, 0.06)), 0.0916),
+    "sigmoids at 60 ms": (pair(0.06, (40, 0.09), (15, 0.03)), 0.06),
+}
+
+
+def noisy(random, truth, noise, runs=10):
+    samples = [np.clip(value * (1 + noise * random.standard_normal(runs)), 1e-3, None) for value in truth]
+    return Profile.of_samples(RTTS_S, samples)
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+@pytest.mark.parametrize(("noise", "share"), [(0.02, 0.98), (0.1, 0.78)])
+def test_the_bracket_has_the_transition(name, noise, share):
+    (truth, transition_s), random, trials = TRUTHS[name], np.random.default_rng(7), 60
+    found = [find_transition(noisy(random, truth, noise)) for _ in range(trials)]
+    hits = [one.bracket_s is not None and one.bracket_s[0] <= transition_s <= one.bracket_s[1] for one in found]
+    in_set = [any(low <= transition_s <= high for low, high in one.set_s) for one in found]
+    assert np.mean(hits) >= share and np.mean(in_set) >= 0.95
+
+
+@pytest.mark.parametrize("truth", [1 - 2 * RTTS_S, np.full(7, 0.8)], ids=["linear", "flat"])
+def test_straight_profiles_are_indeterminate(truth):
+    random = np.random.default_rng(3)
+    shapes = [find_transition(noisy(random, truth, 0.1)).shape for _ in range(60)]
+    assert shapes.count("indeterminate") >= 54
+
+
+@pytest.mark.parametrize(
+    ("truth", "shape", "bracket_s"),
+    [
+        (np.minimum(1, 0.002 / RTTS_S), "convex", (RTTS_S[0], RTTS_S[1])),
+        (1 - (RTTS_S / 0.4) ** 2, "concave", (RTTS_S[5], RTTS_S[6])),
+    ],
+)
+def test_profiles_of_one_shape(truth, shape, bracket_s):
+    found = find_transition(noisy(np.random.default_rng(1), truth, 0.02))
+    assert (found.shape, found.bracket_s) == (shape, bracket_s)
+
+
+@given(st.floats(1e-3, 1e12), st.integers(0, 100))
+@settings(max_examples=20, deadline=None)
+def test_a_transition_does_not_depend_on_the_unit(factor, seed):
+    profile = noisy(np.random.default_rng(seed), ramp(0.1), 0.1)
+    found, scaled = find_transition(profile), find_transition(profile.scaled(factor))
+    assert (found.shape, found.bracket_s, found.set_s) == (scaled.shape, scaled.bracket_s, scaled.set_s)
+    np.testing.assert_allclose(scaled.errors, found.errors, rtol=1e-6, atol=1e-6)
+
+
+def test_the_best_fit_keeps_its_constraints():
+    found = find_transition(noisy(np.random.default_rng(2), ramp(0.1), 0.2))
+    slopes = np.diff(found.fit_bits_per_s) / np.diff(RTTS_S)
+    segment = [low for low, _ in zip(RTTS_S[:-1], RTTS_S[1:], strict=True)].index(found.bracket_s[0])
+    assert np.all(slopes <= 1e-9)
+    assert np.all(np.diff(slopes[: segment + 1]) <= 1e-9) and np.all(np.diff(slopes[segment:]) >= -1e-9)
+
+
+def test_the_isotonic_profile():
+    profile = Profile.of_samples([1, 2, 3, 4, 5], [[9], [10], [7], [8], [3]])
+    assert isotonic(profile).tolist() == [9.5, 9.5, 7.5, 7.5, 3]
+
+
+@given(st.lists(st.lists(st.floats(0, 1e11), min_size=1, max_size=4), min_size=2, max_size=7))
+@settings(max_examples=50, deadline=None)
+def test_the_isotonic_profile_decreases_and_keeps_the_mean(samples):
+    profile = Profile.of_samples(range(1, len(samples) + 1), samples)
+    values = isotonic(profile)
+    assert np.all(np.diff(values) <= 1e-3)
+    np.testing.assert_allclose((values * profile.counts).sum(), (profile.means * profile.counts).sum(), rtol=1e-9, atol=1e-6)
+
+
+@pytest.mark.parametrize(("runs", "lowest", "width"), [(5, 0.9, 0.3), (10, 0.92, 0.17), (30, 0.92, 0.09)])
+def test_the_envelope_covers_whole_profiles(runs, lowest, width):
+    truth, random = ramp(0.1), np.random.default_rng(11)
+    bands = [envelope(noisy(random, truth, 0.1, runs)) for _ in range(300)]
+    assert lowest <= np.mean([np.all((band.lower <= truth) & (truth <= band.upper)) for band in bands]) <= 1
+    assert np.mean([band.upper - band.lower for band in bands]) < width
+    assert bands[0].is_reliable == (runs >= 10)
+    assert bands[0].at(0.1) == (bands[0].lower[5], bands[0].upper[4]) and bands[0].at(0.183) == (bands[0].lower[5], bands[0].upper[5])
+
+
+def test_the_next_run_is_predicted():
+    truth, random, covered = ramp(0.1), np.random.default_rng(5), []
+    for _ in range(200):
+        band = prediction(noisy(random, truth, 0.1))
+        following = truth * (1 + 0.1 * random.standard_normal(7))
+        covered += ((band.lower <= following) & (following <= band.upper)).tolist()
+    assert 0.87 <= np.mean(covered) <= 0.95
+
+
+def test_other_bands():
+    profile = Profile.of_samples([0.1, 0.2], [[0.9] * 10, [0.5] * 10], capacity_bits_per_s=1)
+    band = hoeffding(profile)
+    half = np.sqrt(np.log(4 / 0.05) / 20)
+    np.testing.assert_allclose([band.lower, band.upper], [[0.9 - half, 0.5 - half], [1, 0.5 + half]])
+    band = bootstrap(noisy(np.random.default_rng(1), ramp(0.1), 0.1))
+    assert np.all(band.lower < band.upper) and not band.is_reliable and not band.is_simultaneous
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "logs"), [(0.25, (1.5, 2.3, 2.9, -0.4, -42.2)), (0.3, (2.1, 3.8, 5.4, 1.3, -58.1)), (0.5, (2.4, 5.6, 7.9, -5.2, -172.2))]
+)
+def test_the_printed_bound(epsilon, logs):
+    bounds = [printed_bound(epsilon, runs) for runs in (1, 7, 70, 700, 7000)]
+    assert tuple(round(bound.log10_delta, 1) for bound in bounds) == logs
+    assert [bound.is_vacuous for bound in bounds] == [log > 0 for log in logs]
+
+
+def test_the_printed_bound_is_refused_where_it_is_none():
+    with pytest.raises(ValueError, match="only one for 0.25 to 1"):
+        printed_bound(0.2, 70)
+
+
+def test_a_profile_is_not_extrapolated():
+    profile = Profile.of_samples([0.2, 0.1], [[1e9], [3e9, 5e9]])
+    assert profile.at(0.1) == 4e9 and profile.at(0.15) == 2.5e9 and profile.at(0.2) == 1e9
+    for rtt_s in (0.09, 0.21, float("nan")):
+        with pytest.raises(ValueError, match="not extrapolated"):
+            profile.at(rtt_s)
+
+
+@pytest.mark.parametrize(
+    ("rtts", "samples", "message"),
+    [
+        ([0.1], [[1], [2]], "1 and 2; expected as many"),
+        ([0.1, 0.1], [[1], [2]], "expected different values"),
+        ([0.1, -1], [[1], [2]], "expected different values of 0 s or more"),
+        ([0.1, 0.2], [[1], []], r"at 0\.2 s: expected throughputs"),
+        ([0.1, 0.2], [[1], [float("nan")]], r"at 0\.2 s: expected throughputs"),
+        ([0.1, 0.2], [[1], [-1]], r"at 0\.2 s: expected throughputs"),
+    ],
+)
+def test_invalid_profiles(rtts, samples, message):
+    with pytest.raises(ValueError, match=message):
+        Profile.of_samples(rtts, samples)
+
+
+@pytest.mark.parametrize(
+    ("rtts", "samples", "message"),
+    [
+        ([1, 2, 3], [[1, 2]] * 3, "3 round trips, expected 4 to 40"),
+        ([1, 2, 3, 4], [[1]] * 4, "the error of a single run is unknown"),
+        ([1, 2, 3, 4], [[1, 1]] * 4, "their error is unknown"),
+    ],
+)
+def test_transitions_need_runs(rtts, samples, message):
+    with pytest.raises(ValueError, match=message):
+        find_transition(Profile.of_samples(rtts, samples))
+
+
+def run(number, rtt_s, **more):
+    row = {"run_id": str(number), "tool": "x", "rtt_s": rtt_s, "repetition": number, "throughput_bits_per_s": 1e9 * (number + 1)}
+    return row | more
+
+
+def test_runs_that_the_machine_limited_are_left_out_and_counted():
+    runs = Runs.of_rows([run(0, 0.1), run(1, 0.1, limited_by="cpu"), run(2, 0.2)])
+    profile = profile_of(runs)
+    assert profile.means.tolist() == [1e9, 3e9] and profile.excluded == 1
+    assert profile_of(runs, with_limited=True).means.tolist() == [1.5e9, 3e9]
+    with pytest.raises(ValueError, match="none of 1 runs is left; 1 were limited by the machine"):
+        profile_of(Runs.of_rows([run(1, 0.1, limited_by="cpu")]))
+    with pytest.raises(ValueError, match="2 configurations, expected one: x, x × 2"):
+        profile_of(Runs.of_rows([run(0, 0.1), run(1, 0.1, streams=2)]))

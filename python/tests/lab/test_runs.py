@@ -1,0 +1,242 @@
+"""The table of runs, and importers."""
+
+import gzip
+import json
+import subprocess
+
+import pytest
+
+from towpath.lab import importers
+from towpath.lab.runs import Runs, rate_text
+
+ROW = {"run_id": "a", "tool": "iperf3", "transport": "cubic", "streams": 4, "rtt_s": 0.1, "repetition": 0, "throughput_bits_per_s": 8e8}
+INTERVAL = {"stream": 0, "start_s": 0.0, "end_s": 1.0, "bytes": 10}
+
+
+def test_a_table_survives_its_file(tmp_path):
+    runs = Runs.of_rows([ROW | {"intervals": [INTERVAL | {"start_s": 1.0, "end_s": 2.0}, INTERVAL]}, ROW | {"run_id": "b", "rtt_s": 0.2}])
+    runs.write(tmp_path / "runs.parquet")
+    again = Runs.read(tmp_path / "runs.parquet")
+    assert again.table.equals(runs.table) and again.intervals("a").start_s.tolist() == [0.0, 1.0] and again.intervals("b").empty
+    with pytest.raises(KeyError):
+        again.intervals("c")
+    again.write_csv(tmp_path / "runs.csv")
+    from_csv = importers.read([tmp_path / "runs.csv"], "csv")
+    assert from_csv.frame().equals(runs.frame())
+    array = again.to_xarray()
+    assert array.dims == ("configuration", "rtt_s", "repetition") and array.values.tolist() == [[[8e8], [8e8]]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rtt_s": -1}, "runs: row 2, rtt_s: expected 0 to 100 seconds, not -1.0"),
+        ({"rtt_s": None}, "row 2, rtt_s: a value is required, not None"),
+        ({"rtt_s": float("nan")}, "row 2, rtt_s: a value is required"),
+        ({"streams": 0}, "row 2, streams: expected 1 to 10,000, not 0"),
+        ({"throughput_bits_per_s": float("inf")}, "throughput_bits_per_s: expected 0 to 10^15 bit/s"),
+        ({"bytes": 5, "duration_s": 1.0}, "expected 8 × bytes / duration_s, not 800000000.0"),
+        ({"detail": "[]"}, "detail: expected a JSON object"),
+        ({"run_id": "a"}, "run_id: expected a value that no other row has, not 'a'"),
+        ({"rtt_ms": 3}, "row 2: there is no column 'rtt_ms'"),
+        ({"streams": "many"}, "runs: Could not convert 'many'"),
+        ({"intervals": [INTERVAL | {"end_s": 0.0}]}, "row 2, intervals: expected stream, 0 <= start_s < end_s"),
+        ({"intervals": [INTERVAL | {"bytes": None}]}, "row 2, intervals: "),
+    ],
+)
+def test_an_invalid_row_is_named(change, message):
+    with pytest.raises(ValueError) as caught:
+        Runs.of_rows([ROW, ROW | {"run_id": "b"} | change])
+    assert message in str(caught.value)
+
+
+def test_other_files_are_no_tables(tmp_path):
+    (tmp_path / "x").write_text("no table")
+    with pytest.raises(ValueError, match="x: no Parquet file"):
+        Runs.read(tmp_path / "x")
+    with pytest.raises(FileNotFoundError):
+        Runs.read(tmp_path / "y")
+    with pytest.raises(ValueError, match="expected a value that no other row has"):
+        Runs.concat([Runs.of_rows([ROW]), Runs.of_rows([ROW])])
+
+
+def test_rates_have_units():
+    assert [rate_text(rate) for rate in (941.482e6, 999.9e6, 40e9, 7)] == ["941.5 Mbit/s", "999.9 Mbit/s", "40 Gbit/s", "7 bit/s"]
+
+
+@pytest.fixture(scope="module")
+def iperf3_result(tmp_path_factory):
+    """A result of the real iperf3 over loopback: two streams in half a second, of which 0.2 s are omitted."""
+    directory = tmp_path_factory.mktemp("iperf3")
+    server = subprocess.Popen(
+        ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", "35201", "--forceflush"], stdout=subprocess.PIPE
+    )
+    try:
+        # The server writes this line when it listens.
+        while b"listening" not in server.stdout.readline():
+            assert server.poll() is None
+        options = ["--parallel", "2", "--time", "0.5", "--omit", "0.2", "--interval", "0.1", "--json"]
+        client = ["iperf3", "--client", "127.0.0.1", "--port", "35201", *options]
+        output = subprocess.run(client, capture_output=True, text=True, timeout=30, check=True).stdout
+    finally:
+        server.kill()
+        server.wait()
+    (directory / "result.json").write_text(output)
+    return directory / "result.json"
+
+
+def test_results_of_the_real_iperf3(iperf3_result, tmp_path):
+    result = json.loads(iperf3_result.read_text())
+    runs = importers.read([iperf3_result], "iperf3", importers.Known(capacity_bits_per_s=1e12))
+    row, received = runs.frame().iloc[0], result["end"]["sum_received"]
+    assert (row.tool, row.streams, row["bytes"]) == ("iperf3", 2, received["bytes"])
+    assert row.throughput_bits_per_s == pytest.approx(received["bits_per_second"], rel=1e-6)
+    assert 0 < row.rtt_s < 0.1 and row.capacity_bits_per_s == 1e12
+    intervals = runs.intervals(row.run_id)
+    kept = [interval for interval in result["intervals"] if not interval["sum"]["omitted"]]
+    assert len(kept) < len(result["intervals"]), "the first intervals are omitted"
+    assert intervals[intervals.stream == -1]["bytes"].tolist() == [interval["sum"]["bytes"] for interval in kept]
+    # The lines of --json-stream of newer versions have the same objects.
+    events = [("start", result["start"]), *(("interval", interval) for interval in result["intervals"]), ("end", result["end"])]
+    stream = tmp_path / iperf3_result.name
+    stream.write_text("".join(json.dumps({"event": event, "data": data}) + "\n" for event, data in events))
+    of_stream = importers.read([stream], "iperf3", importers.Known(capacity_bits_per_s=1e12))
+    assert of_stream.table.drop_columns(["run_id"]).equals(runs.table.drop_columns(["run_id"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda result: result | {"error": "unable to connect"}, "iperf3 reports: unable to connect"),
+        (lambda result: {key: result[key] for key in ("start", "intervals")}, "no complete result of iperf3: KeyError 'end'"),
+        (lambda result: [result], "expected a JSON object"),
+        (lambda result: result | {"start": result["start"] | {"test_start": {"protocol": "UDP"}}}, "a test of UDP, expected TCP"),
+    ],
+)
+def test_incomplete_results_of_iperf3(iperf3_result, tmp_path, change, message):
+    (tmp_path / "wrong.json").write_text(json.dumps(change(json.loads(iperf3_result.read_text()))))
+    with pytest.raises(ValueError) as caught:
+        importers.read([tmp_path / "wrong.json"], "iperf3")
+    assert str(caught.value).startswith(str(tmp_path / "wrong.json")) and message in str(caught.value)
+
+
+def snapshot(elapsed_us, acknowledged, bandwidth, **more):
+    info = {"ElapsedTime": elapsed_us, "BytesAcked": acknowledged, "BytesReceived": 100, "MinRTT": 20_000, "RTT": 25_000, "SndCwnd": 10}
+    info |= {"SndMSS": 1_448, "TotalRetrans": 2, "BusyTime": elapsed_us, "RWndLimited": elapsed_us // 10, "SndBufLimited": 0}
+    return {"TCPInfo": info | more, "BBRInfo": bandwidth}
+
+
+def ndt7(*snapshots, test="Download"):
+    return json.dumps({test: {"StartTime": "2026-01-31T12:00:00.123456789Z", "ServerMeasurements": list(snapshots)}})
+
+
+@pytest.mark.parametrize("bandwidth", [{"MaxBandwidth": 125_000}, {"BW": 125_000, "PacingGain": 256}])
+def test_results_of_ndt7(tmp_path, bandwidth):
+    line = ndt7(snapshot(100_000, 5_000, bandwidth), snapshot(300_000, 30_000, bandwidth), snapshot(1_100_000, 130_000, bandwidth))
+    with gzip.open(tmp_path / "results.gz", "wt") as file:
+        file.write(line + "\n" + line + "\n")
+    runs = importers.read([tmp_path / "results.gz"], "ndt7")
+    row = runs.frame().iloc[1]
+    assert (row.tool, row["bytes"], row.rtt_s, row.repetition) == ("ndt7-download", 125_000, 0.02, 1)
+    assert (row.duration_s, row.throughput_bits_per_s) == pytest.approx((1.0, 1e6))
+    assert json.loads(row.detail) == {"bbr_bandwidth_bytes_per_s": 125_000}
+    intervals = runs.intervals(row.run_id)
+    assert intervals["bytes"].tolist() == [25_000, 100_000] and intervals.cwnd_bytes.tolist() == [14_480] * 2
+    assert intervals.end_s.tolist() == pytest.approx([0.2, 1.0]) and intervals.receive_window_limited_s.tolist() == pytest.approx(
+        [0.02, 0.08]
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{}", "line 2: neither Download nor Upload"),
+        ("{", "line 2: Expecting"),
+        (ndt7(snapshot(1, 1, None)), "line 2: 1 snapshots of TCP_INFO, expected two or more"),
+        (ndt7(snapshot(2, 1, None), snapshot(1, 2, None)), "line 2: the snapshots are not in the order of time"),
+        (ndt7(snapshot(1, 2, None), snapshot(2, 1, None)), "line 2: the snapshots are not in the order of time"),
+        (ndt7({"TCPInfo": {"ElapsedTime": 1}}, {"TCPInfo": {"ElapsedTime": 2}}), "line 2: no complete result of NDT7: KeyError"),
+    ],
+)
+def test_incomplete_results_of_ndt7(tmp_path, line, message):
+    (tmp_path / "results").write_text(ndt7(snapshot(1, 1, None), snapshot(2, 2, None)) + "\n" + line)
+    with pytest.raises(ValueError) as caught:
+        importers.read([tmp_path / "results"], "ndt7")
+    assert message in str(caught.value)
+
+
+def test_damaged_archives(tmp_path):
+    whole = gzip.compress(ndt7(snapshot(1, 1, None), snapshot(2, 2, None)).encode())
+    for number, damaged in enumerate((whole[:-10], b"no gzip")):
+        (tmp_path / f"{number}.gz").write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged gzip data"):
+            importers.read([tmp_path / f"{number}.gz"], "ndt7")
+
+
+def test_results_of_esnets_harness(tmp_path):
+    lines = '["host1", "cubic", 1, "cubic", 8.5, 0.0001, 3, 50]\n["host1", "both", 16, "bbr2", 2.5, 0.0, 0, 50]\n'
+    (tmp_path / "lines").write_text(lines)
+    header = "site,test,streams,congestion_control,gbit_per_s,retransmit_rate,reordering,rtt_ms\n"
+    (tmp_path / "csv").write_text(header + "host1,cubic,1,cubic,8.5,0.0001,3,50\nhost1,both,16,bbr2,2.5,0.0,0,50\n")
+    of_lines, of_csv = (importers.read([tmp_path / name], "esnet-harness").frame() for name in ("lines", "csv"))
+    assert of_lines.drop(columns="run_id").equals(of_csv.drop(columns="run_id"))
+    assert of_csv.tool.tolist() == ["iperf3", "iperf3-beside"] and of_csv.throughput_bits_per_s.tolist() == [8.5e9, 2.5e9]
+    assert of_csv.rtt_s.tolist() == [0.05, 0.05] and of_csv.site.tolist() == ["host1", "host1"]
+    for name, text, message in [
+        ("lines", lines + '["host1", "cubic", 1]\n', "line 3: expected a list of 8 values"),
+        ("csv", header + "host1,cubic,many,cubic,8.5,0.0001,3,50\n", "line 2: invalid literal"),
+        ("csv", header.replace("rtt_ms", "rtt_s") + "host1,cubic,1,cubic,8.5,0.0001,3,0.05\n", "line 1: column 'rtt_ms' is missing"),
+        ("csv", header + "host1,cubic,1,cubic,8.5\n", "line 2: "),
+    ]:
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError) as caught:
+            importers.read([tmp_path / name], "esnet-harness")
+        assert message in str(caught.value)
+
+
+def test_tables_with_other_units_are_errors(tmp_path):
+    table = tmp_path / "runs.csv"
+    for text, message in [
+        ("tool,rtt_ms,throughput_bits_per_s\nx,5,1\n", "line 1: there is no column 'rtt_ms'; the columns are run_id, tool"),
+        ("tool,rtt_s,throughput_bits_per_s\nx,5ms,1\n", "line 2, rtt_s: could not convert string to float: '5ms'"),
+        ("tool,rtt_s,throughput_bits_per_s\nx,5\n", "line 2: expected 3 cells"),
+    ]:
+        table.write_text(text)
+        with pytest.raises(ValueError) as caught:
+            importers.read([table], "csv")
+        assert message in str(caught.value)
+    table.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="no UTF-8 text"):
+        importers.read([table], "csv")
+
+
+TRACE = [
+    {"type": "begin", "format": 1, "program": "towpath", "date": "2026-01-31T12:00:00Z"},
+    {"type": "leg", "leg": 0, "direction": "down", "connections": 1, "duration_s": 2.0, "interval_s": 1.0, "connected_s": 0.1},
+]
+
+
+def sample(t_s, size, **more):
+    values = {"type": "sample", "leg": 0, "connection": 0, "sender": True, "t_s": t_s, "bytes": size, "rtt_s": 0.1, "min_rtt_s": 0.09}
+    values |= {"cwnd_bytes": 14_480, "busy_s": t_s, "peer_limited_s": 0.0, "buffer_limited_s": 0.0, "control": "bbr"}
+    return values | more
+
+
+def test_traces_of_probes(tmp_path):
+    trace = tmp_path / "trace"
+    records = [*TRACE, sample(0.5, 1_000), sample(0.7, 5, sender=False), sample(2.0, 4_000)]
+    trace.write_text("".join(json.dumps(record) + "\n" for record in records))
+    runs = importers.read([trace], "towpath-trace")
+    row = runs.frame().iloc[0]
+    assert (row.tool, row.transport, row.streams, row["bytes"], row.duration_s) == ("towpath-probe-down", "bbr", 1, 4_000, 2.0)
+    assert row.rtt_s == 0.09 and runs.intervals(row.run_id)["bytes"].tolist() == [3_000]
+    for records, message in [
+        (TRACE, "leg 0 has no sample of its sender"),
+        ([TRACE[0] | {"format": 2}, *TRACE[1:]], "expected a trace of format 1"),
+        ([TRACE[0], sample(1.0, 1)], "line 2: a sample before the first leg"),
+        ([{"kind": "begin"}], "line 1: no record of a trace"),
+    ]:
+        trace.write_text("".join(json.dumps(record) + "\n" for record in records))
+        with pytest.raises(ValueError) as caught:
+            importers.read([trace], "towpath-trace")
+        assert message in str(caught.value)
