@@ -88,7 +88,7 @@ def test_a_transition_does_not_depend_on_the_unit(factor, seed):
 def test_the_best_fit_keeps_its_constraints():
     found = find_transition(noisy(np.random.default_rng(2), ramp(0.1), 0.2))
     slopes = np.diff(found.fit_bits_per_s) / np.diff(RTTS_S)
-    segment = [low for low, _ in zip(RTTS_S[:-1], RTTS_S[1:], strict=True)].index(found.bracket_s[0])
+    segment = RTTS_S.tolist().index(found.bracket_s[0])
     assert np.all(slopes <= 1e-9)
     assert np.all(np.diff(slopes[: segment + 1]) <= 1e-9) and np.all(np.diff(slopes[segment:]) >= -1e-9)
 

@@ -83,7 +83,7 @@ _TOLERANCE = 1e-3
 def rate_text(bits_per_s: float) -> str:
     """Returns a rate with its unit, such as `941 Mbit/s`."""
     for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if bits_per_s >= 0.9995 * size:
+        if bits_per_s >= 0.99995 * size:
             return f"{bits_per_s / size:.4g} {unit}"
     return f"{bits_per_s:.4g} bit/s"
 
