@@ -149,13 +149,13 @@ def table(tmp_path):
 def test_the_command_prints_a_profile(table):
     assert lab("profile", table).stdout == (
         "iperf3 cubic × 1, path of 10 Gbit/s\n"
-        "        10 ms      9600.0 Mbit/s  (9131.8 to 10068.2)  3 runs\n"
-        "        50 ms      9100.0 Mbit/s  (8631.8 to 9568.2)  3 runs\n"
-        "       100 ms      7100.0 Mbit/s  (6631.8 to 7568.2)  3 runs\n"
-        "       150 ms      2100.0 Mbit/s  (1631.8 to 2568.2)  3 runs\n"
-        "       200 ms      1100.0 Mbit/s  (631.8 to 1568.2)  3 runs\n"
+        "        10 ms      9600.0 Mbit/s  (9027.0 to 10173.0)  3 runs\n"
+        "        50 ms      9100.0 Mbit/s  (8527.0 to 9673.0)  3 runs\n"
+        "       100 ms      7100.0 Mbit/s  (6527.0 to 7673.0)  3 runs\n"
+        "       150 ms      2100.0 Mbit/s  (1527.0 to 2673.0)  3 runs\n"
+        "       200 ms      1100.0 Mbit/s  (527.0 to 1673.0)  3 runs\n"
         "  shape: dual, transition between 100 and 150 ms\n"
-        "  C_UU 0.400 (0.393 to 0.407), C_CC 0.065 (0.059 to 0.072), C_UC 0.583 (0.578 to 0.587)\n"
+        "  C_UU 0.427 (0.422 to 0.431), C_CC 0.038 (0.032 to 0.045), C_UC 0.556 (0.551 to 0.560)\n"
     )
     [result] = json.loads(lab("profile", table, "--json").stdout)
     assert result["transition"] == {"shape": "dual", "bracket_s": [0.1, 0.15], "set_s": [[0.1, 0.15]]}

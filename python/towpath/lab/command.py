@@ -110,7 +110,7 @@ def _import(options: argparse.Namespace) -> int:
     known = importers.Known(rtt_s=rtt_s, capacity_bits_per_s=options.capacity, site=options.site)
     runs = importers.read(options.files, options.format, known)
     runs.write(options.output)
-    print(f"wrote {options.output}: {_count(len(runs))} of {len(runs.configurations())} configurations")
+    print(f"wrote {options.output}: {_count(len(runs))} of {_count(len(runs.configurations()), 'configuration')}")
     return 0
 
 
@@ -154,8 +154,8 @@ def _text(result: Analysis) -> str:
     return "\n  ".join([title, *lines])
 
 
-def _count(runs: int) -> str:
-    return f"{runs} run{'' if runs == 1 else 's'}"
+def _count(number: int, noun: str = "run") -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -90,7 +90,8 @@ def _pieces(interval: dict[str, Any]) -> list[dict[str, Any]]:
 def _piece(values: dict[str, Any], stream: int) -> dict[str, Any]:
     return {
         "stream": stream,
-        "start_s": float(values["start"]),
+        # The field `start` is wrong by an interval where the omitted seconds end.
+        "start_s": max(values["end"] - values["seconds"], 0.0),
         "end_s": float(values["end"]),
         "bytes": values["bytes"],
         "rtt_s": values["rtt"] * MICROSECONDS if values.get("rtt") else None,

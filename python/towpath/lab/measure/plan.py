@@ -89,8 +89,8 @@ class Plan:
     buffers: tuple[str, ...] = ()
     """Largest buffers of a connection, such as `64MiB`; empty for that of the system."""
     repetitions: int = 10
-    seconds: float = 10.0
-    """Duration of a run from memory to memory."""
+    seconds: int = 10
+    """Duration of a run from memory to memory; iperf3 takes whole seconds."""
     megabytes: float = 256.0
     """Size of the copied file."""
     seed: int = 0
@@ -181,7 +181,7 @@ _EXPECTATIONS = (
     _Expectation("transports", str, "different names such as cubic", values=re.compile(r"[a-z0-9_]{1,15}"), is_list=True),
     _Expectation("buffers", str, "different sizes such as 64MiB", values=_SIZE, is_list=True),
     _Expectation("repetitions", int, "1 to 1000", 1, 1000),
-    _Expectation("seconds", _NUMBER, "1 to 60", 1, 60),
+    _Expectation("seconds", int, "a whole number from 1 to 60", 1, 60),
     _Expectation("megabytes", _NUMBER, "1 to 100000", 1, 100_000),
     _Expectation("seed", int, "0 or more"),
     _Expectation("rate", str, "a rate such as 1Gbit", values=re.compile(r"[1-9]\d*(?:\.\d+)?[kKmMgG]bit"), is_required=True),
