@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ START_DEADLINE_S = 10
 MIN_RATE_BITS_PER_S = 1e6
 """A copy that is slower than this fails."""
 SAMPLES_PER_RUN = 100
+
+_LISTENING = re.compile(rf":{PORT:04X} \S+ 0A ")
+"""A socket that listens at the port, in /proc/net/tcp."""
 
 
 class ToolError(Exception):
@@ -78,7 +82,7 @@ class Task:
 
     def _wait_until_listening(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_DEADLINE_S
-        while f":{PORT} " not in self.run(2, "ss", "-Hltn", deadline_s=START_DEADLINE_S):
+        while not _LISTENING.search(self.run(2, "cat", "/proc/self/net/tcp", "/proc/self/net/tcp6", deadline_s=START_DEADLINE_S)):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise ToolError(f"the server does not listen: {(self.directory / 'server.log').read_text()[-500:].strip()}")
             time.sleep(0.02)
