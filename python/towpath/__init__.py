@@ -1,6 +1,7 @@
 """Python package of towpath, which moves, serves and reads scientific data over long distances.
 
 - `towpath.alto`: an ALTO client. Requests path costs, subscribes to their changes, and orders replicas by cost.
+- `towpath.lab`: measures, models and predicts the throughput of long paths (needs the extra `towpath[lab]`).
 - `towpath.rucio`: orders replicas and maintains distances between storages in Rucio.
 - `towpath.sched`: simulates schedulers of transfers, and computes fair shares of a network.
 

@@ -1,7 +1,11 @@
 """The transport lab: measures, models and predicts the throughput of long paths.
 
-- `towpath.lab.dynamics`: ramp and sustainment of a trace, maps and exponents.
-- `towpath.lab.resilience`: games of a defender and an attacker of an infrastructure.
+- `measure`: campaigns over emulated paths. `importers`: results of other tools. `runs`: the table of both.
+- `profiles`: means against the round trip, bands, and the transition from concave to convex. `models`: what they should be.
+- `utilization`: coefficients of an infrastructure. `composition`: stages of a file transfer.
+- `dynamics`: ramp and sustainment of a trace, maps and exponents.
+- `resilience`: games of a defender and an attacker of an infrastructure.
+- `analysis`, `plots`, `report`: all results of a table, their figures, and a page of them.
 
 Units are in the names: `rtt_s`, `buffer_bytes`, `throughput_bits_per_s`. The design is in docs/rfcs/0010-transport-lab.md.
 """
