@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import isotonic_regression
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from towpath.lab.profiles import FloatArray, Profile
 
@@ -62,7 +62,7 @@ def envelope(profile: Profile, *, coverage: float = 0.95) -> Band:
     """
     _check(profile, coverage, 2)
     counts = profile.counts
-    half = student.ppf(1 - (1 - coverage) / (2 * len(counts)), counts - 1) * profile.deviations / np.sqrt(counts)
+    half = stdtrit(counts - 1, 1 - (1 - coverage) / (2 * len(counts))) * profile.deviations / np.sqrt(counts)
     upper = np.minimum.accumulate(profile.means + half)
     lower = np.maximum.accumulate((profile.means - half)[::-1])[::-1]
     return Band("envelope", profile.rtt_s, np.maximum(lower, 0), upper, coverage, True, bool(counts.min() >= MIN_RELIABLE_RUNS))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from towpath.lab.profiles import FloatArray, Profile
 
@@ -72,9 +72,9 @@ def find_transition(profile: Profile, *, level: float = 0.95) -> Transition:
     line = np.polynomial.Polynomial.fit(rtts, means, 1, w=weights)(rtts)
     best = int(np.argmin(errors))
     brackets = [(float(low), float(high)) for low, high in itertools.pairwise(rtts)]
-    if _error(means, weights, line) < errors[best] + chi2.ppf(level, LINE_FREEDOM):
+    if _error(means, weights, line) < errors[best] + chdtri(LINE_FREEDOM, 1 - level):
         return Transition("indeterminate", None, tuple(brackets), errors, line)
-    is_as_good = errors <= errors[best] + chi2.ppf(level, 1)
+    is_as_good = errors <= errors[best] + chdtri(1, 1 - level)
     shape = {0: "convex", len(steps) - 1: "concave"}.get(best, "dual")
     as_good = tuple(bracket for bracket, good in zip(brackets, is_as_good, strict=True) if good)
     return Transition(shape, brackets[best], as_good, errors, fits[best])
