@@ -11,10 +11,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from towpath.lab.analysis import Analysis, Unavailable
+from towpath.lab.dynamics import Phases, PoincareMap, SurrogateTest
 from towpath.lab.profiles import Profile
 
 MAX_PER_FIGURE = 9
@@ -31,7 +34,12 @@ def plot_profiles(results: Sequence[Analysis]) -> Figure:
         _draw_profile(axes, result, f"C{number}")
     axes.set_xlabel("round trip / ms")
     axes.set_ylabel("throughput / (Mbit/s)")
-    axes.set_ylim(bottom=0)
+    # Bands of few runs exceed all of them.
+    highest = max(float(sample.max()) for result in drawn for sample in result.profile.samples)  # type: ignore[union-attr]
+    capacities = {result.configuration.capacity_bits_per_s for result in drawn} - {None}
+    for capacity in capacities:
+        axes.axhline((capacity or 0) / 1e6, color="0.6", linewidth=0.8, linestyle="--")
+    axes.set_ylim(0, 1.1 * max(highest, *(capacity or 0 for capacity in capacities), 1) / 1e6)
     axes.legend(fontsize="small")
     return figure
 
@@ -66,6 +74,56 @@ def plot_coefficients(results: Sequence[Analysis]) -> Figure:
     axes.barh([label for _, label in bars], values, xerr=errors, color="C0", height=0.6, capsize=3)
     axes.set_xlim(0, 1)
     axes.set_xlabel("utilization-concavity coefficient")
+    return figure
+
+
+def plot_map(poincare: PoincareMap, test: SurrogateTest | None = None) -> Figure:
+    """Draws a Poincaré map, and beside it the exponent among those of its surrogates."""
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes, beside = figure.subplots(1, 2) if test and test.series else (figure.add_subplot(), None)
+    axes.plot(poincare.x, poincare.y, ".", markersize=3)
+    low, high = float(min(poincare.x.min(), poincare.y.min())), float(max(poincare.x.max(), poincare.y.max()))
+    axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
+    axes.set_xlabel(f"throughput of an interval ({poincare.kind}, {poincare.interval_s:g} s)")
+    axes.set_ylabel("of the next one")
+    axes.set_aspect("equal")
+    if test and test.series and beside is not None:
+        beside.hist(test.series.surrogates_per_step, bins=15, color="0.7", label="surrogates")
+        beside.axvline(test.exponent.per_step, color="C1", label=test.verdict)
+        beside.set_xlabel(f"exponent per step ({test.exponent.method})")
+        beside.legend(fontsize="small")
+    return figure
+
+
+def plot_trace(rates_bits_per_s: npt.ArrayLike, phases: Phases) -> Figure:
+    """Draws a trace, with the end of its ramp."""
+    rates = np.asarray(rates_bits_per_s, dtype=np.float64)
+    figure, axes = _figure(height=3)
+    axes.step(np.arange(len(rates)) * phases.interval_s, rates / 1e6, where="post", linewidth=0.9)
+    if phases.ramp_s is not None:
+        axes.axvspan(0, phases.ramp_s, color="C1", alpha=0.12, linewidth=0)
+    axes.axhline(phases.level / 1e6, color="0.6", linewidth=0.8, linestyle="--")
+    axes.set_title(phases.outcome, fontsize="small")
+    axes.set_xlabel("time / s")
+    axes.set_ylabel("throughput / (Mbit/s)")
+    axes.set_ylim(bottom=0)
+    return figure
+
+
+def plot_heat_map(profiles: dict[int, Profile]) -> Figure:
+    """Draws the mean throughput by number of streams and round trip, for profiles with the same round trips."""
+    streams = sorted(profiles)
+    rtts_s = profiles[streams[0]].rtt_s if streams else np.array([])
+    if not streams or any(not np.array_equal(profile.rtt_s, rtts_s) for profile in profiles.values()):
+        raise ValueError("profiles: expected one or more, with the same round trips")
+    means = np.stack([profiles[count].means for count in streams]) / 1e6
+    figure, axes = _figure(height=1.5 + 0.4 * len(streams))
+    image = axes.imshow(means, aspect="auto", origin="lower", cmap="viridis", vmin=0)
+    axes.set_xticks(range(len(rtts_s)), [f"{rtt * 1e3:g}" for rtt in rtts_s])
+    axes.set_yticks(range(len(streams)), [str(count) for count in streams])
+    axes.set_xlabel("round trip / ms")
+    axes.set_ylabel("streams")
+    figure.colorbar(image, label="throughput / (Mbit/s)")
     return figure
 
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -194,6 +196,25 @@ class Runs:
             raise KeyError(run_id)
         frame = pd.DataFrame(row.column("intervals")[0].as_py() or [], columns=[field.name for field in _STREAM_INTERVAL])
         return frame.sort_values(["stream", "start_s"], ignore_index=True)
+
+    def trace(self, run_id: str, interval_s: float, *, stream: int | None = None) -> npt.NDArray[np.float64]:
+        """Returns the rates of a run in equal intervals, in bits per second: of one stream, or of all together.
+
+        The bytes of each measured interval are spread evenly over its time; so `interval_s` should not be shorter than those. The
+        last, incomplete interval is left out. Raises `ValueError` if there is no whole one, `KeyError` without such a run.
+        """
+        frame = self.intervals(run_id)
+        frame = frame[frame.stream >= 0] if stream is None and (frame.stream >= 0).any() else frame
+        frame = frame if stream is None else frame[frame.stream == stream]
+        count = int(frame.end_s.max() / interval_s + 1e-6) if len(frame) and interval_s > 0 else 0
+        if not 1 <= count <= 10_000_000:
+            raise ValueError(f"{run_id}: no interval of {interval_s:g} s: its intervals end at {frame.end_s.max():g} s")
+        edges = np.arange(count + 1) * interval_s
+        received = np.zeros(count + 1)
+        for _, of_stream in frame.groupby("stream"):
+            times = np.concatenate([of_stream.start_s.iloc[:1], of_stream.end_s])
+            received += np.interp(edges, times, np.concatenate([[0], of_stream["bytes"].cumsum()]))
+        return np.asarray(8 * np.diff(received) / interval_s, dtype=np.float64)
 
     def where(self, is_kept: Callable[[pd.DataFrame], Any]) -> Runs:
         """Returns the rows for which `is_kept(frame())` is true."""
