@@ -16,7 +16,7 @@ from towpath.lab.runs import Runs
 
 DEADLINE_S = 120
 PLAN = """
-tools = ["iperf3", "towpath-probe", "towpath-cp", "xrdcp"]
+tools = ["iperf3", "towpath-probe", "towpath-cp", "xrdcp", "gridftp"]
 rtt_ms = [10]
 streams = [2]
 transports = ["cubic"]
@@ -39,7 +39,7 @@ def test_a_plan_has_all_combinations_in_random_order():
     plan = Plan.parse(text)
     cells = plan.cells()
     # towpath cp chooses the number of connections.
-    assert len(cells) == plan.size == 3 * 2 * 7 and len({cell.run_id for cell in cells}) == len(cells)
+    assert len(cells) == plan.size == 3 * 2 * 9 and len({cell.run_id for cell in cells}) == len(cells)
     assert [cell.repetition for cell in cells] == sorted(cell.repetition for cell in cells)
     orders = [[(cell.rtt_ms, cell.tool, cell.streams) for cell in cells if cell.repetition == repetition] for repetition in range(3)]
     assert orders[0] != orders[1] and sorted(map(str, orders[0])) == sorted(map(str, orders[1]))
@@ -55,7 +55,11 @@ def test_a_plan_has_all_combinations_in_random_order():
         ("rtt_ms = [10]", "", "the key 'rtt_ms' is missing"),
         ("rtt_ms = [10]", "rtt_ms = []", "rtt_ms = (): expected"),
         ("rtt_ms = [10]", "rtt_ms = [nan]", "rtt_ms = (nan,): expected"),
-        ('"iperf3", ', '"iperf", ', "tools = ('iperf', 'towpath-probe', 'towpath-cp', 'xrdcp'): expected different ones of iperf3"),
+        (
+            '"iperf3", ',
+            '"iperf", ',
+            "tools = ('iperf', 'towpath-probe', 'towpath-cp', 'xrdcp', 'gridftp'): expected different ones of iperf3",
+        ),
         ("streams = [2]", "streams = [2, 2]", "streams = (2, 2): expected different numbers"),
         ("streams = [2]", "streams = [true]", "streams = (True,): expected different numbers"),
         ("seconds = 1", "second = 1", "there is no key 'second'; the keys are"),
@@ -98,8 +102,8 @@ def campaign(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     lines = directory / "plan" / "runs.jsonl"
     content = lines.read_text().splitlines(keepends=True)
-    assert len(content) == 4
-    lines.write_text("".join(content[:3]) + content[3][:50])
+    assert len(content) == 5
+    lines.write_text("".join(content[:4]) + content[4][:50])
     again = lab("measure", plan)
     assert again.returncode == 0 and again.stdout.startswith("1/1 "), again.stdout + again.stderr
     return directory / "plan"
@@ -108,12 +112,13 @@ def campaign(tmp_path_factory):
 def test_a_campaign_measures_with_each_tool(campaign):
     runs = Runs.read(campaign / "runs.parquet")
     frame = runs.frame().set_index("tool")
-    assert sorted(frame.index) == ["iperf3", "towpath-cp", "towpath-probe", "xrdcp"]
-    assert frame.rtt_s.tolist() == [0.01] * 4 and frame.transport.tolist() == ["cubic"] * 4
-    assert frame.buffer_bytes.tolist() == [8 << 20] * 4
+    assert sorted(frame.index) == ["gridftp", "iperf3", "towpath-cp", "towpath-probe", "xrdcp"]
+    assert frame.rtt_s.tolist() == [0.01] * 5 and frame.transport.tolist() == ["cubic"] * 5
+    assert frame.buffer_bytes.tolist() == [8 << 20] * 5
     # Below the payload that the link can carry, and far above that of a wrong unit.
     assert frame.throughput_bits_per_s.between(10e6, 100e6 * 1448 / 1538 * 1.01).all()
-    assert frame.loc["xrdcp"]["bytes"] == frame.loc["towpath-cp"]["bytes"] == 5_000_000 == frame.loc["xrdcp"].planned_bytes
+    copies = frame.loc[["xrdcp", "towpath-cp", "gridftp"]]
+    assert copies["bytes"].tolist() == copies.planned_bytes.tolist() == [5_000_000] * 3
     machine = json.loads(frame.machine.iloc[0])
     assert machine["processors"] == os.cpu_count() and 0 < machine["busy"] <= 1
     for tool in ("iperf3", "towpath-probe"):
@@ -127,7 +132,7 @@ def test_a_campaign_keeps_its_plan(campaign):
         Campaign(campaign, PLAN + "loss = 0.1", "plan.toml")
     assert Campaign(campaign, PLAN, "plan.toml").missing() == []
     again = lab("measure", campaign.parent / "plan.toml")
-    assert again.returncode == 0 and again.stdout == f"wrote {campaign / 'runs.parquet'}: 4 of 4 runs\n"
+    assert again.returncode == 0 and again.stdout == f"wrote {campaign / 'runs.parquet'}: 5 of 5 runs\n"
 
 
 HARNESS = "site,test,streams,congestion_control,gbit_per_s,retransmit_rate,reordering,rtt_ms\n" + "".join(

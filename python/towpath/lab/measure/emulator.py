@@ -13,8 +13,8 @@ from typing import Any
 
 from towpath.lab.measure.plan import Cell, Emulator
 
-SERVER = "198.18.0.2"
-"""Address of host 2, which sends."""
+CLIENT, SERVER = "198.18.0.1", "198.18.0.2"
+"""Addresses of host 1, which receives, and of host 2, which sends."""
 
 DEADLINE_S = 20
 

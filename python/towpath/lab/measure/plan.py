@@ -25,7 +25,7 @@ else:
 
 MAX_CELLS = 100_000
 
-TOOLS = ("iperf3", "towpath-probe", "towpath-cp", "xrdcp")
+TOOLS = ("iperf3", "towpath-probe", "towpath-cp", "xrdcp", "gridftp")
 """The tools. The first two transfer from memory to memory for a time, the others a file of given size."""
 
 CHOOSING_TOOLS = ("towpath-cp",)

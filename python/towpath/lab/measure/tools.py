@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from towpath.lab.importers import Known
 from towpath.lab.importers.iperf3 import read_iperf3
 from towpath.lab.importers.trace import intervals_of_trace
-from towpath.lab.measure.emulator import SERVER, Hosts
+from towpath.lab.measure.emulator import CLIENT, SERVER, Hosts
 from towpath.lab.measure.plan import Cell, Plan
 
 PORT = 1094
@@ -51,6 +51,11 @@ class Task:
     def interval_s(self) -> float:
         """Interval of the samples in seconds."""
         return min(max(self.plan.seconds / SAMPLES_PER_RUN, 0.1), 1.0)
+
+    @property
+    def copy(self) -> Path:
+        """Target of a copy."""
+        return self.directory / "copy"
 
     @property
     def size(self) -> int:
@@ -103,7 +108,7 @@ def iperf3(task: Task) -> dict[str, Any]:
 def towpath_probe(task: Task) -> dict[str, Any]:
     """Measures with `towpath probe`, from memory to memory."""
     cell, seconds, trace = task.cell, task.plan.seconds, task.directory / "trace"
-    with task.server(task.hosts.towpath, "serve", task.directory, "--listen", f"{SERVER}:{PORT}"):
+    with task.server(*_towpath_server(task)):
         sampling = ["--interval", f"{task.interval_s * 1e3:.0f}ms", "--trace", str(trace)]
         options = ["--connections", str(cell.streams), "--direction", "down", "--seconds", f"{seconds:g}", "--json", *sampling]
         output = task.run(1, task.hosts.towpath, "probe", f"http://{SERVER}:{PORT}/", *options, deadline_s=seconds + 60)
@@ -118,30 +123,55 @@ def towpath_probe(task: Task) -> dict[str, Any]:
     }
 
 
-def _copy(task: Task, *client: str | Path) -> dict[str, Any]:
-    """Copies a file from the server, from memory to memory, with the time of the whole command."""
-    size = task.size
-    with (task.directory / "file").open("wb") as file:
-        file.truncate(size)
-    with task.server(task.hosts.towpath, "serve", task.directory, "--listen", f"{SERVER}:{PORT}"):
-        start = time.monotonic()
-        task.run(1, *client, f"root://{SERVER}:{PORT}//file", task.directory / "copy", deadline_s=60 + 8 * size / MIN_RATE_BITS_PER_S)
-        duration_s = time.monotonic() - start
-    copied = (task.directory / "copy").stat().st_size
-    if copied != size:
-        raise ToolError(f"{Path(client[0]).name}: the copy has {copied} bytes, expected {size}")
-    (task.directory / "copy").unlink()
-    return {"planned_bytes": size, "duration_s": duration_s, "bytes": size, "throughput_bits_per_s": 8 * size / duration_s}
-
-
 def towpath_cp(task: Task) -> dict[str, Any]:
     """Copies a file with `towpath cp`, which verifies it. It knows nothing from earlier copies."""
-    return _copy(task, "env", f"XDG_CACHE_HOME={task.directory}", task.hosts.towpath, "cp", "--quiet")
+    client = ("env", f"XDG_CACHE_HOME={task.directory}", task.hosts.towpath, "cp", "--quiet")
+    return _copy(task, _towpath_server(task), [*client, f"{_ROOT}//file", task.copy])
 
 
 def xrdcp(task: Task) -> dict[str, Any]:
-    """Copies a file with xrdcp."""
-    return _copy(task, "xrdcp", "--silent", "--streams", str(task.cell.streams))
+    """Copies a file with xrdcp, from `towpath serve`."""
+    client = ("xrdcp", "--silent", "--streams", str(task.cell.streams))
+    return _copy(task, _towpath_server(task), [*client, f"{_ROOT}//file", task.copy])
+
+
+def gridftp(task: Task) -> dict[str, Any]:
+    """Copies a file with globus-url-copy, from globus-gridftp-server without encryption. Its user is `nobody`."""
+    task.directory.chmod(0o755)
+    address = ("-p", str(PORT), "-control-interface", SERVER, "-data-interface", SERVER)
+    server = _with_names(task, "server", "globus-gridftp-server", "-aa", "-anonymous-user", "nobody", *address)
+    client = _with_names(task, "client", "globus-url-copy", "-fast", "-p", str(task.cell.streams))
+    return _copy(task, server, [*client, f"ftp://{SERVER}:{PORT}{task.directory}/file", f"file://{task.copy}"])
+
+
+def _with_names(task: Task, host: str, *command: str) -> list[str | Path]:
+    """Returns the command with an `/etc/hosts` of its own: GridFTP resolves the name of each address, and the hosts have no DNS."""
+    names = task.directory / "hosts"
+    names.write_text(f"127.0.0.1 localhost\n{CLIENT} client\n{SERVER} server\n")
+    mount = 'mount --bind "$0" /etc/hosts && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", mount, names, "env", f"GLOBUS_HOSTNAME={host}", *command]
+
+
+_ROOT = f"root://{SERVER}:{PORT}"
+
+
+def _towpath_server(task: Task) -> tuple[str | Path, ...]:
+    return (task.hosts.towpath, "serve", task.directory, "--listen", f"{SERVER}:{PORT}")
+
+
+def _copy(task: Task, server: Sequence[str | Path], client: Sequence[str | Path]) -> dict[str, Any]:
+    """Copies the file from host 2 to host 1, from memory to memory, with the time of the whole command."""
+    size = task.size
+    with (task.directory / "file").open("wb") as file:
+        file.truncate(size)
+    with task.server(*server):
+        start = time.monotonic()
+        task.run(1, *client, deadline_s=60 + 8 * size / MIN_RATE_BITS_PER_S)
+        duration_s = time.monotonic() - start
+    copied = task.copy.stat().st_size
+    if copied != size:
+        raise ToolError(f"the copy has {copied} bytes, expected {size}")
+    return {"planned_bytes": size, "duration_s": duration_s, "bytes": size, "throughput_bits_per_s": 8 * size / duration_s}
 
 
 TOOLS: dict[str, Callable[[Task], dict[str, Any]]] = {
@@ -149,6 +179,7 @@ TOOLS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "towpath-probe": towpath_probe,
     "towpath-cp": towpath_cp,
     "xrdcp": xrdcp,
+    "gridftp": gridftp,
 }
 
 
