@@ -167,6 +167,36 @@ def test_the_command_prints_a_profile(table):
     assert result["coefficients"]["normaliser"] == "capacity" and result["profile"]["runs"] == [3] * 5
 
 
+def test_the_choice_can_be_taught(tmp_path):
+    rows = [
+        {
+            "run_id": f"{streams} {rtt} {repetition}",
+            "tool": "iperf3",
+            "streams": streams,
+            "rtt_s": rtt,
+            "repetition": repetition,
+            "throughput_bits_per_s": rate + repetition * 1e6,
+        }
+        for streams, rates in ((1, (9e8, 2e8)), (4, (9e8, 8e8)), (10, (9e8, 8.01e8)))
+        for rtt, rate in zip((0.01, 0.1), rates, strict=True)
+        for repetition in range(10)
+    ]
+    Runs.of_rows(rows).write(tmp_path / "runs.parquet")
+    assert lab("choose", tmp_path / "runs.parquet", "--rtt-ms", "100").stdout == (
+        "chosen: iperf3 × 4: 804.5 Mbit/s (801.9 Mbit/s to 807.1 Mbit/s)\n"
+        "as good: iperf3 × 10: 805.5 Mbit/s (802.9 Mbit/s to 808.1 Mbit/s)\n"
+        "worse: iperf3 × 1: 204.5 Mbit/s (201.9 Mbit/s to 207.1 Mbit/s)\n"
+        "caution: the best of 3 noisy means is too high on average: measure the chosen configuration again\n"
+    )
+    memory = tmp_path / "memory"
+    done = lab("teach", "root://far.example.org//data", "-", tmp_path / "runs.parquet", "--rtt-ms", "100", "--file", memory)
+    assert done.returncode == 0 and "4 connections" in done.stdout, done.stderr
+    assert memory.read_text().startswith("root://far.example.org/ - 4 100562500 ")
+    assert "root://far.example.org/" in lab("learn", "--file", memory).stdout
+    done = lab("choose", tmp_path / "runs.parquet", "--rtt-ms", "200")
+    assert done.returncode == 5 and "expected one with an interval at 0.2 s" in done.stderr
+
+
 def test_a_report_is_one_page(table):
     done = lab("report", table, "--title", "Far <hosts>")
     page = table.with_suffix(".html").read_text()

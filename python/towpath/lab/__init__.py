@@ -4,6 +4,7 @@
 - `profiles`: means against the round trip, bands, and the transition from concave to convex. `models`: what they should be.
 - `utilization`: coefficients of an infrastructure. `composition`: stages of a file transfer.
 - `dynamics`: ramp and sustainment of a trace, maps and exponents.
+- `tuning`: choice of transport, streams and buffer. `path_memory`: what the mover knows about paths. `predict`: the time of a copy.
 - `resilience`: games of a defender and an attacker of an infrastructure.
 - `analysis`, `plots`, `report`: all results of a table, their figures, and a page of them.
 

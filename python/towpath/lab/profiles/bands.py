@@ -58,13 +58,16 @@ def envelope(profile: Profile, *, coverage: float = 0.95) -> Band:
     """Returns simultaneous t intervals of the means (Bonferroni), narrowed by monotonicity: no upper end is above that of a shorter
     round trip, no lower end below that of a longer one. So they assume that the profile decreases.
 
-    Needs two runs at each round trip; reliable with 10.
+    Needs two runs at each round trip; reliable with 10. Raises `ValueError` also for a profile that rises by more than its errors.
     """
     _check(profile, coverage, 2)
     counts = profile.counts
     half = stdtrit(counts - 1, 1 - (1 - coverage) / (2 * len(counts))) * profile.deviations / np.sqrt(counts)
     upper = np.minimum.accumulate(profile.means + half)
     lower = np.maximum.accumulate((profile.means - half)[::-1])[::-1]
+    if np.any(lower > upper):
+        rtt_ms = 1e3 * profile.rtt_s[int(np.argmax(lower > upper))]
+        raise ValueError(f"profile: it rises after {rtt_ms:g} ms by more than its errors, and the envelope assumes that it decreases")
     return Band("envelope", profile.rtt_s, np.maximum(lower, 0), upper, coverage, True, bool(counts.min() >= MIN_RELIABLE_RUNS))
 
 

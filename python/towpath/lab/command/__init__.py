@@ -1,0 +1,53 @@
+"""Arguments and output of the command `towpath lab`.
+
+Exit codes are those of `towpath` (docs/reference/cli.md): 2 for wrong usage, 3 if a file does not exist, 5 for an input that is not
+valid, and 1 if some runs failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from towpath import Invalid, NotFound
+from towpath.lab.command import campaigns, choices, predictions, tables
+
+if TYPE_CHECKING:
+    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command, and returns its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except ValueError as error:
+        return _fail(str(error), Invalid.exit_code)
+    except FileNotFoundError as error:
+        return _fail(f"{error.filename}: no such file", NotFound.exit_code)
+    except BrokenPipeError:
+        # The reader of the output has ended.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"towpath lab: {message}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="towpath lab", description="Measure, model and predict the throughput of long paths.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in (campaigns, tables, choices, predictions):
+        module.add(commands)
+    return parser

@@ -1,0 +1,99 @@
+"""`towpath lab choose`, `teach` and `learn`: the number of connections for a path."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from towpath.lab import path_memory
+from towpath.lab.command.shared import add_table, read_table
+from towpath.lab.runs import rate_text
+from towpath.lab.tuning import Candidate, Selection, select
+
+if TYPE_CHECKING:
+    from towpath.lab.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Adds the commands."""
+    choose = commands.add_parser("choose", help="choose transport, streams and buffer for a round trip from measured profiles")
+    _add_choice(choose)
+    choose.add_argument("--json", action="store_true", help="print one JSON document")
+    choose.set_defaults(run=_choose)
+
+    teach = commands.add_parser("teach", help="choose, and write the number of connections into the memory of `towpath cp`")
+    teach.add_argument("source", metavar="SOURCE", help="root:// URL of the server, or - for this machine")
+    teach.add_argument("destination", metavar="DESTINATION", help="the same")
+    _add_choice(teach)
+    _add_file(teach)
+    teach.set_defaults(run=_teach)
+
+    learn = commands.add_parser("learn", help="print what `towpath cp` found about paths")
+    _add_file(learn)
+    learn.set_defaults(run=_learn)
+
+
+def _add_choice(command: argparse.ArgumentParser) -> None:
+    add_table(command)
+    command.add_argument("--rtt-ms", type=float, required=True, metavar="MS", help="round trip of the path")
+    command.add_argument("--tool", metavar="NAME", help="only its runs [default: all, which need the same plan]")
+
+
+def _add_file(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--file", type=Path, metavar="FILE", help=f"the memory [default: {path_memory.default_file()}]")
+
+
+def _select(options: argparse.Namespace) -> Selection:
+    _, results = read_table(options)
+    kept = [result for result in results if options.tool in (None, result.configuration.tool)]
+    if not kept:
+        raise ValueError(f"{options.table}: no run of {options.tool}")
+    return select(kept, options.rtt_ms / 1e3)
+
+
+def _choose(options: argparse.Namespace) -> int:
+    found = _select(options)
+    if options.json:
+        print(json.dumps(asdict(found)))
+        return 0
+    groups: tuple[tuple[str, Sequence[Candidate]], ...] = (
+        ("chosen", [found.chosen]),
+        ("as good", found.alternatives),
+        ("perhaps as good", found.undecided),
+        ("worse", found.worse),
+    )
+    for name, candidates in groups:
+        for candidate in candidates:
+            print(f"{name}: {candidate.configuration}: {_interval(candidate)}")
+    for excluded in found.excluded:
+        print(f"left out: {excluded.configuration}: {excluded.reason}")
+    for caution in found.cautions:
+        print(f"caution: {caution}")
+    return 0
+
+
+def _interval(candidate: Candidate) -> str:
+    lower, upper = rate_text(candidate.lower_bits_per_s), rate_text(candidate.upper_bits_per_s)
+    return f"{rate_text(candidate.mean_bits_per_s)} ({lower} to {upper})"
+
+
+def _teach(options: argparse.Namespace) -> int:
+    chosen = _select(options).chosen
+    streams = chosen.configuration.streams
+    if streams is None:
+        raise ValueError(f"{chosen.configuration}: this tool chooses the number of connections; select another one with --tool")
+    file = path_memory.teach(
+        options.source, options.destination, connections=streams, bytes_per_s=chosen.mean_bits_per_s / 8, file=options.file
+    )
+    print(f"wrote {file}: {options.source} to {options.destination}: {streams} connections, {_interval(chosen)}")
+    return 0
+
+
+def _learn(options: argparse.Namespace) -> int:
+    entries = path_memory.learn(options.file)
+    print("no entries" if entries.empty else entries.to_string(index=False))
+    return 0

@@ -1,0 +1,87 @@
+"""`towpath lab import`, `profile` and `report`: tables of runs and their results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from towpath.lab import importers
+from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text
+from towpath.lab.command.shared import add_table, count, read_table
+from towpath.lab.report import page
+
+if TYPE_CHECKING:
+    from towpath.lab.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Adds the commands."""
+    convert = commands.add_parser("import", help="convert results of other tools to a table of runs")
+    convert.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    convert.add_argument("--format", required=True, choices=importers.FORMATS)
+    convert.add_argument("--output", type=Path, required=True, metavar="TABLE", help="the table, a Parquet file")
+    convert.add_argument("--rtt-ms", type=float, metavar="MS", help="round trip, if the files do not have it, or another one")
+    convert.add_argument("--capacity", type=float, metavar="BITS_PER_S", help="capacity of the path")
+    convert.add_argument("--site", metavar="NAME", help="name of the far end")
+    convert.set_defaults(run=_import)
+
+    profile = commands.add_parser("profile", help="print profiles, transitions and coefficients of a table of runs")
+    add_table(profile)
+    profile.add_argument("--json", action="store_true", help="print one JSON document")
+    profile.set_defaults(run=_profile)
+    report = commands.add_parser("report", help="write an HTML page of a table of runs")
+    add_table(report)
+    report.add_argument("--output", type=Path, metavar="FILE", help="the page [default: beside the table]")
+    report.add_argument("--title", metavar="TEXT", help="[default: the name of the table]")
+    report.set_defaults(run=_report)
+
+
+def _import(options: argparse.Namespace) -> int:
+    rtt_s = None if options.rtt_ms is None else options.rtt_ms / 1e3
+    known = importers.Known(rtt_s=rtt_s, capacity_bits_per_s=options.capacity, site=options.site)
+    runs = importers.read(options.files, options.format, known)
+    runs.write(options.output)
+    print(f"wrote {options.output}: {count(len(runs))} of {count(len(runs.configurations()), 'configuration')}")
+    return 0
+
+
+def _profile(options: argparse.Namespace) -> int:
+    _, results = read_table(options)
+    if options.json:
+        print(json.dumps([result.document() for result in results], indent=2))
+    else:
+        print("\n\n".join(_text(result) for result in results))
+    return 0
+
+
+def _text(result: Analysis) -> str:
+    """Returns the results of a configuration as lines."""
+    title, profile, band, transition = str(result.configuration), result.profile, result.band, result.transition
+    if isinstance(profile, Unavailable):
+        return f"{title}\n  no profile: {profile.reason}"
+    lines = []
+    for at, rtt in enumerate(profile.rtt_s):
+        interval = "" if isinstance(band, Unavailable) else f"  ({band.lower[at] / 1e6:.1f} to {band.upper[at] / 1e6:.1f})"
+        lines.append(f"{rtt * 1e3:8.4g} ms  {profile.means[at] / 1e6:10.1f} Mbit/s{interval}  {count(profile.counts[at])}")
+    if profile.excluded:
+        lines.append(f"left out: {count(profile.excluded)} that the machine limited")
+    if isinstance(band, Unavailable):
+        lines.append(f"no band: {band.reason}")
+    if isinstance(transition, Unavailable):
+        lines.append(f"shape not determined: {transition.reason}")
+    else:
+        low_s, high_s = transition.bracket_s or (0.0, 0.0)
+        bracket = f", transition between {low_s * 1e3:g} and {high_s * 1e3:g} ms" if transition.shape == "dual" else ""
+        lines.append(f"shape: {transition.shape}{bracket}")
+    lines.append(", ".join(f"{symbol} {coefficient_text(result, name)}" for symbol, name in COEFFICIENTS.items()))
+    return "\n  ".join([title, *lines])
+
+
+def _report(options: argparse.Namespace) -> int:
+    runs, results = read_table(options)
+    output = options.output or (options.table / "report.html" if options.table.is_dir() else options.table.with_suffix(".html"))
+    output.write_text(page(runs, results, options.title or f"Runs of {options.table.name}"), encoding="utf-8")
+    print(f"wrote {output}")
+    return 0
