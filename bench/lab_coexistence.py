@@ -1,0 +1,125 @@
+"""Shares of a BBR and a CUBIC connection over one emulated path, with the kernel's own TCP. Needs root.
+
+    make bench-lab
+
+Both send from host 2 to host 1 with iperf3 for 20 s, of which the first 5 s do not count. The queue is one product of rate and round trip, a
+quarter, or four of them. Runs are appended to coexistence.jsonl; an interrupted run continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+from towpath.lab.measure.emulator import CLIENT, emulated_path, permitted_transports
+from towpath.lab.measure.machine import ProcessorTimes, limit_of
+from towpath.lab.measure.plan import Cell, Emulator
+
+RESULTS = pathlib.Path(__file__).parent / "results" / "lab"
+RATE_MBIT = 500
+RTTS_MS = (1, 10, 50, 100, 200)
+QUEUES = (0.25, 1, 4)
+"""Queue / (rate × round trip)."""
+LOSSES = (0.0, 1e-4)
+REPETITIONS = 3
+SECONDS, OMITTED = 15, 5
+FLOWS = {"bbr": 5201, "cubic": 5202}
+MIN_QUEUE_BYTES = 30_000
+DEADLINE_S = 90
+
+
+def run(towpath: pathlib.Path, rtt_ms: float, queue: float, loss: float, repetition: int) -> dict[str, object]:
+    """Runs both connections, and returns their rates."""
+    queue_bytes = max(int(queue * RATE_MBIT * 1e6 / 8 * rtt_ms / 1e3), MIN_QUEUE_BYTES)
+    path = Emulator(rate=f"{RATE_MBIT}Mbit", queue=f"{queue_bytes}B", loss=loss)
+    cell = Cell(repetition, rtt_ms, "cubic", "256MiB", "iperf3", 1)
+    before = ProcessorTimes()
+    with emulated_path(towpath, path, cell) as hosts, Servers(hosts):
+        commands = {
+            flow: hosts.command(
+                2, "iperf3", "--client", CLIENT, "--port", str(port), "--congestion", flow, "--time", str(SECONDS), "--omit", str(OMITTED), "--json"
+            )
+            for flow, port in FLOWS.items()
+        }
+        clients = {flow: subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for flow, command in commands.items()}
+        documents = {flow: json.loads(client.communicate(timeout=DEADLINE_S)[0]) for flow, client in clients.items()}
+        lost = sum(host["overruns"] for host in hosts.counters()["hosts"])
+    for flow, document in documents.items():
+        if "error" in document:
+            raise OSError(f"iperf3 ({flow}): {document['error']}")
+        if document["end"]["sender_tcp_congestion"] != flow:
+            raise OSError(f"iperf3 used {document['end']['sender_tcp_congestion']}, not {flow}")
+    busy, busiest, _ = ProcessorTimes().busy_since(before)
+    rates = {flow: document["end"]["sum_received"]["bits_per_second"] for flow, document in documents.items()}
+    resent = {flow: document["end"]["sum_sent"]["retransmits"] for flow, document in documents.items()}
+    limited = limit_of(busy, busiest, lost)
+    return {"rtt_ms": rtt_ms, "queue": queue, "loss": loss, "repetition": repetition, "bits_per_s": rates, "retransmits": resent, "limited_by": limited}
+
+
+class Servers:
+    """Servers of both connections in host 1."""
+
+    def __init__(self, hosts) -> None:
+        self._commands = [hosts.command(1, "iperf3", "--server", "--one-off", "--forceflush", "--port", str(port)) for port in FLOWS.values()]
+
+    def __enter__(self) -> None:
+        self._servers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in self._commands]
+        for server in self._servers:
+            while "listening" not in (line := server.stdout.readline()):
+                if not line:
+                    raise OSError("iperf3 did not start")
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.terminate()
+            server.wait()
+            server.stdout.close()
+
+
+def table(records: list[dict]) -> str:
+    """Formats the ratio of the rates, BBR / CUBIC, and the use of the path."""
+    rows = ["| round trip | loss | queue / (rate × round trip) | BBR / CUBIC, median (all) | used |", "| ---: | ---: | ---: | ---: | ---: |"]
+
+    def condition(record: dict) -> tuple[float, float, float]:
+        return record["rtt_ms"], record["loss"], record["queue"]
+
+    for (rtt_ms, loss, queue), of_condition in itertools.groupby(sorted(records, key=condition), key=condition):
+        rates = [record["bits_per_s"] for record in of_condition]
+        ratios = sorted(rate["bbr"] / rate["cubic"] for rate in rates)
+        used = statistics.median(sum(rate.values()) for rate in rates) / Emulator(rate=f"{RATE_MBIT}Mbit").capacity_bits_per_s
+        rows.append(
+            f"| {rtt_ms} ms | {loss:g} | {queue:g} | {statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)}) | {100 * used:.0f} % |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--towpath", type=pathlib.Path, required=True)
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    options = parser.parse_args()
+    options.results.mkdir(parents=True, exist_ok=True)
+    lines = options.results / "coexistence.jsonl"
+    records = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    done = {(record["rtt_ms"], record["queue"], record["loss"], record["repetition"]) for record in records}
+    with permitted_transports():
+        for repetition, rtt_ms, queue, loss in itertools.product(range(REPETITIONS), RTTS_MS, QUEUES, LOSSES):
+            if (rtt_ms, queue, loss, repetition) in done:
+                continue
+            records.append(run(options.towpath.resolve(), rtt_ms, queue, loss, repetition))
+            with lines.open("a") as file:
+                file.write(json.dumps(records[-1]) + "\n")
+            rates = {flow: f"{rate / 1e6:.0f}" for flow, rate in records[-1]["bits_per_s"].items()}
+            print(f"{rtt_ms} ms, loss {loss:g}, queue {queue:g}: {rates} Mbit/s", flush=True)
+    (options.results / "coexistence.md").write_text(table(records) + "\n")
+    print(table(records))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
