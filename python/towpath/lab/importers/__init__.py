@@ -48,21 +48,26 @@ class Importer(Protocol):
 
 
 def _formats() -> dict[str, Importer]:
-    from towpath.lab.importers import esnet, iperf3, ndt7, table, trace
+    from towpath.lab.importers import esnet, globus, iperf3, ndt7, pscheduler, ss, table, tcp_probe, trace
 
     return {
         "csv": table.read_csv,
         "esnet-harness": esnet.read_harness,
+        "globus": globus.read_globus,
         "iperf3": iperf3.read_iperf3,
         "ndt7": ndt7.read_ndt7,
+        "pscheduler": pscheduler.read_pscheduler,
+        "ss": ss.read_ss,
+        "tcp-probe": tcp_probe.read_tcp_probe,
         "towpath-trace": trace.read_trace,
     }
 
 
-FORMATS = ("csv", "esnet-harness", "iperf3", "ndt7", "towpath-trace")
-"""The formats: a table with the columns of the runs (`csv`), the lists of ESnet's testing harness (as CSV, or lines of JSON), JSON of
-iperf3 with `--json` or `--json-stream`, results of NDT7 (one JSON object in a line), and traces of `towpath probe`. Files that end
-with `.gz` are decompressed."""
+FORMATS = ("csv", "esnet-harness", "globus", "iperf3", "ndt7", "pscheduler", "ss", "tcp-probe", "towpath-trace")
+"""The formats: a table with the columns of the runs (`csv`), the lists of ESnet's testing harness (as CSV, or lines of JSON), tasks of
+Globus (JSON or CSV), JSON of iperf3 with `--json` or `--json-stream`, results of NDT7 (one JSON object in a line), throughput results of
+pScheduler (JSON), snapshots of `ss -tin`, text of the tracepoint tcp:tcp_probe, and traces of `towpath probe`. Files that end with
+`.gz` are decompressed."""
 
 
 _CONDITIONS = ("tool", "transport", "streams", "buffer_bytes", "planned_s", "planned_bytes", "rtt_s", "site")
