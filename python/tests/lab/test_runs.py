@@ -147,6 +147,15 @@ def test_results_of_ndt7(tmp_path, bandwidth):
     )
 
 
+def test_uploads_of_ndt7_have_no_counters_of_their_sender(tmp_path):
+    snapshots = (snapshot(100_000, 0, None), snapshot(1_100_000, 0, None, BytesReceived=125_100))
+    (tmp_path / "results").write_text(ndt7(*snapshots, test="Upload"))
+    runs = importers.read([tmp_path / "results"], "ndt7")
+    interval = runs.intervals(runs.frame().run_id[0]).iloc[0]
+    assert interval["bytes"] == 125_000 and interval.rtt_s == pytest.approx(0.025)
+    assert interval[["cwnd_bytes", "retransmits", "busy_s", "receive_window_limited_s", "send_buffer_limited_s"]].isna().all()
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -23,8 +23,7 @@ Rules for counters that disagree with the clock:
 
 Connections are weighted by their bytes. Limits: data in flight count as busy, so an application that sends a little in each round trip
 looks like the network, unless its samples are `starved`. A receiver that does not read looks like a small receive window in a table of
-runs. Linux hardly counts a full send buffer under congestion controls that do not pace, such as Reno. Processors are not in these counters
-at all.
+runs. In probes with Reno, Linux hardly counted a full send buffer; with BBR it did. Processors are not in these counters at all.
 """
 
 from __future__ import annotations

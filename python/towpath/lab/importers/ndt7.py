@@ -2,7 +2,8 @@
 
 A result is a download, an upload, or both; each is a run. The server's snapshots of TCP_INFO are the intervals: the bytes are those
 that the client acknowledged in downloads, and those that the server received in uploads. Counters begin with the connection,
-the clock with the test, so a run begins at the first snapshot.
+the clock with the test, so a run begins at the first snapshot. Snapshots of uploads have the window and the counters of the server,
+which does not send the data: they are null.
 
 `MaxBandwidth` of BBR (older results) and `BW` (newer) are in bytes per second: in real results they agree with the kernel's delivery
 rate, although the documentation of the older one says bits.
@@ -77,15 +78,18 @@ def _microseconds(time: str) -> str:
 
 def _interval(before: dict[str, Any], after: dict[str, Any], first: dict[str, Any], counter: str) -> dict[str, Any]:
     change = {name: after[name] - before[name] for name in (counter, "TotalRetrans", "BusyTime", "RWndLimited", "SndBufLimited")}
+    of_sender = {
+        "cwnd_bytes": after["SndCwnd"] * after["SndMSS"],
+        "retransmits": change["TotalRetrans"],
+        "busy_s": change["BusyTime"] * MICROSECONDS,
+        "receive_window_limited_s": change["RWndLimited"] * MICROSECONDS,
+        "send_buffer_limited_s": change["SndBufLimited"] * MICROSECONDS,
+    }
     return {
         "stream": ALL_STREAMS,
         "start_s": (before["ElapsedTime"] - first["ElapsedTime"]) * MICROSECONDS,
         "end_s": (after["ElapsedTime"] - first["ElapsedTime"]) * MICROSECONDS,
         "bytes": change[counter],
         "rtt_s": after["RTT"] * MICROSECONDS,
-        "cwnd_bytes": after["SndCwnd"] * after["SndMSS"],
-        "retransmits": change["TotalRetrans"],
-        "busy_s": change["BusyTime"] * MICROSECONDS,
-        "receive_window_limited_s": change["RWndLimited"] * MICROSECONDS,
-        "send_buffer_limited_s": change["SndBufLimited"] * MICROSECONDS,
+        **(of_sender if counter == _ACKNOWLEDGED["Download"] else {}),
     }
