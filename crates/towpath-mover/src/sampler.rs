@@ -40,15 +40,15 @@ impl Sampler {
     }
 }
 
-/// Returns the ticks of the samples: now, and then periodically. After a delay the interval restarts.
-pub(crate) fn ticks() -> Interval {
-    let mut ticks = interval(EVERY);
+/// Returns the ticks of samples: now, and then every `period`. After a delay the interval restarts.
+pub(crate) fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
 
 async fn keep_looking(mover: Arc<Mover>, account_builder: Arc<Mutex<AccountBuilder>>) {
-    let mut ticks = ticks();
+    let mut ticks = ticks(EVERY);
     let client = mover.context.options.client.clone();
     // A slow response is not requested again before it arrives.
     let mut query: Option<AbortOnDropHandle<()>> = None;

@@ -47,7 +47,7 @@ struct Series {
 pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<NetworkMeasurement> {
     let mut threads = Vec::new();
     let watching = async {
-        let mut ticks = sampler::ticks();
+        let mut ticks = sampler::ticks(account_period(probe.interval));
         loop {
             ticks.tick().await;
             threads.push((clock::now(), processor::time_wanted()));
@@ -60,6 +60,13 @@ pub async fn network(client: &Client, url: &Url, probe: &Probe) -> Result<Networ
     let mut line = NetworkMeasurement::new(*probe, probed);
     line.account = line.explain(threads);
     Ok(line)
+}
+
+/// Returns the time between two samples of the account, at least [`EVERY`]: a multiple of that between two traces. Otherwise
+/// some would have one trace less, whose time without news would count as idle.
+fn account_period(of_traces: Duration) -> Duration {
+    let traces = EVERY.as_nanos().div_ceil(of_traces.as_nanos().max(1));
+    of_traces * u32::try_from(traces).unwrap_or(1)
 }
 
 /// Returns the bytes carried by a connection according to the client's kernel.
@@ -268,10 +275,17 @@ mod tests {
         let probed = ProbeResult { server: String::new(), connected: RTT, began, traces };
         // Earlier work of this process, an hour of it, must not affect the probe.
         let threads = HashMap::from([(1, Duration::from_secs(3600))]);
-        let samples = (0..=10).map(|step| (began + EVERY * step, threads.clone())).collect();
+        let samples = (0..=10).map(|step| (began + account_period(interval) * step, threads.clone())).collect();
         let mut line = NetworkMeasurement::new(probe, probed);
         line.account = line.explain(samples);
         line
+    }
+
+    #[test]
+    fn the_account_has_as_many_traces_in_each_period() {
+        for (of_traces, period) in [(10, 250), (50, 250), (100, 300), (125, 250), (200, 400), (1_000, 1_000)] {
+            assert_eq!(account_period(Duration::from_millis(of_traces)), Duration::from_millis(period));
+        }
     }
 
     #[test]
@@ -296,6 +310,7 @@ mod tests {
         assert_eq!(idle.verdict().unwrap().cause, Cause::Processor, "memory is never slow");
         let full = probed(|_| TcpInfo::default());
         assert_eq!(full.verdict().unwrap().cause, Cause::Bandwidth);
-        assert!(full.account.spent().iter().all(|(cause, ..)| *cause != Cause::Processor), "{:?}", full.account);
+        let causes: Vec<_> = full.account.spent().iter().map(|(cause, ..)| *cause).collect();
+        assert_eq!(causes, [Cause::Bandwidth, Cause::SlowStart], "{:?}", full.account);
     }
 }

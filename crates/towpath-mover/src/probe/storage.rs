@@ -241,7 +241,7 @@ async fn run_sampled(
         recorder.add(clock::now(), transferred.load(Relaxed), connections(), processor::time_wanted());
     };
     let watching = async {
-        let mut ticks = sampler::ticks();
+        let mut ticks = sampler::ticks(sampler::EVERY);
         loop {
             ticks.tick().await;
             sample(&mut recorder);
