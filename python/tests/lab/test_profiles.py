@@ -149,6 +149,14 @@ def test_the_printed_bound_is_refused_where_it_is_none():
         printed_bound(0.2, 70)
 
 
+def test_a_profile_that_rises_has_no_envelope():
+    with pytest.raises(ValueError, match="it rises after 50 ms by more than its errors"):
+        envelope(Profile.of_samples([0.01, 0.05, 0.1], [[9.0, 9.1], [1.0, 1.01], [5.0, 5.01]]))
+    # Within the errors, it may be one that decreases.
+    band = envelope(Profile.of_samples([0.05, 0.1], [[4.0, 5.0, 4.5], [5.0, 4.1, 4.6]]))
+    assert np.all(band.lower <= band.upper)
+
+
 def test_a_profile_is_not_extrapolated():
     profile = Profile.of_samples([0.2, 0.1], [[1e9], [3e9, 5e9]])
     assert profile.at(0.1) == 4e9 and profile.at(0.15) == 2.5e9 and profile.at(0.2) == 1e9

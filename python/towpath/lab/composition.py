@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq, minimize_scalar
 
-from towpath.lab.models import INITIAL_WINDOW_BYTES, Floats, matched, number, numbers, ramp, whole, window_limit
+from towpath.lab.checks import FloatArray, matched, number, numbers, whole
+from towpath.lab.models import INITIAL_WINDOW_BYTES, ramp, window_limit
 
 __all__ = ["Composition", "CreditLimit", "Judgement", "Verdict"]
 __all__ += ["compose", "credit_limit", "flow_window_limit", "judge", "ramp_crossings", "reach_s"]
@@ -52,9 +53,9 @@ class Composition:
 
     stages: tuple[str, ...]
     """Names of the stages, in the given order."""
-    minimum_bits_per_s: Floats
+    minimum_bits_per_s: FloatArray
     """Upper bound: rate of the slowest stage, reached if all stages work at once."""
-    harmonic_bits_per_s: Floats
+    harmonic_bits_per_s: FloatArray
     """Rate if each byte passes one stage after the other, with one buffer: 1 / Σ (1 / rate)."""
     slowest: tuple[str, ...]
     """Name of the slowest stage; the first one of equals."""
@@ -64,9 +65,9 @@ class Composition:
 class Judgement:
     """A measured rate relative to the bounds, for each round trip."""
 
-    efficiency: Floats
+    efficiency: FloatArray
     """Measured rate / minimum."""
-    place: Floats
+    place: FloatArray
     """(measured - harmonic) / (minimum - harmonic): 1 if all stages overlap, 0 if none do, negative below the harmonic bound."""
     verdicts: tuple[Verdict, ...]
     """`overlapped`: the minimum, within the tolerance. `serial`: the harmonic bound. `partly overlapped`: between them. `impedance
@@ -81,7 +82,7 @@ class Judgement:
 class CreditLimit:
     """Rate with a limited number of messages in flight, for each round trip."""
 
-    throughput_bits_per_s: Floats
+    throughput_bits_per_s: FloatArray
     """min(capacity, bytes in flight / round trip)."""
     in_flight_bytes: int
     """Largest number of bytes in flight: effective credits · block."""
@@ -131,7 +132,7 @@ def judge(composition: Composition, measured_bits_per_s: npt.ArrayLike, *, toler
     )
 
 
-def flow_window_limit(rtt_s: npt.ArrayLike, *, flows: int, block_bytes: float) -> Floats:
+def flow_window_limit(rtt_s: npt.ArrayLike, *, flows: int, block_bytes: float) -> FloatArray:
     """Returns the rate of flows with one block in flight each, in bits per second: flows · block / round trip. A stage for `compose`."""
     blocks = whole(flows, "flows", 1, _MAX_COUNT)
     return 8 * blocks * number(block_bytes, "block_bytes") / numbers(rtt_s, "rtt_s")

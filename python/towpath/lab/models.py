@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 from scipy.special import lambertw
 
+from towpath.lab.checks import MAX_POINTS, FloatArray, matched, number, numbers, whole
+
 __all__ = ["Cubic", "Ramp", "SigmoidPair", "SlideLiteral", "WindowEstimate"]
 __all__ += ["cubic", "estimate_window", "fit_sigmoids", "mathis", "padhye", "ramp", "slide_literal", "window_limit"]
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 SEGMENT_BYTES = 1460
 """Payload of a TCP segment over Ethernet, in bytes: 1,500 less 20 for IP and 20 for TCP."""
@@ -39,12 +39,6 @@ INITIAL_WINDOW_BYTES = 10 * SEGMENT_BYTES
 
 MAX_WINDOW_VARIATION = 0.10
 """Maximum coefficient of variation of throughput · round trip for which the product counts as constant."""
-
-_LEAST, _MOST = 1e-18, 1e18
-"""Range of the arguments. No formula here overflows or divides by zero within it."""
-
-_MAX_POINTS = 1_000_000
-"""Maximum number of round trips: each needs about 100 bytes."""
 
 _MAX_FIT_POINTS, _STARTS = 20, 8
 """Maximum number of round trips of `fit_sigmoids`, and number of random starts of the search for each transition."""
@@ -60,17 +54,17 @@ _MAX_LOG = 8.0
 class Ramp:
     """Slow start and the constant rate after it, for each round trip."""
 
-    rtt_s: Floats
+    rtt_s: FloatArray
     """Round trips, in seconds."""
-    rounds: Floats
+    rounds: FloatArray
     """Round trips from the initial to the full window: log2(full / initial). A fraction is the part of a round."""
-    ramp_s: Floats
+    ramp_s: FloatArray
     """Time to the full window, in seconds: `rtt_s` · `rounds`. It may be longer than the run."""
-    ramp_bytes: Floats
+    ramp_bytes: FloatArray
     """Bytes of the ramp that are sent within the run."""
-    sustained_bits_per_s: Floats
+    sustained_bits_per_s: FloatArray
     """Rate after the ramp: full window / round trip."""
-    throughput_bits_per_s: Floats
+    throughput_bits_per_s: FloatArray
     """Mean rate of the run."""
     is_buffer_limited: npt.NDArray[np.bool_]
     """True if the buffers hold less than capacity · round trip."""
@@ -86,15 +80,15 @@ class Ramp:
 class SlideLiteral:
     """The ramp as printed in the talk, in the units of the arguments."""
 
-    rounds: Floats
+    rounds: FloatArray
     """τ^ε · log2 C; the ramp takes τ times as long."""
-    ramp_data: Floats
+    ramp_data: FloatArray
     """2^(1 + τ^ε) · C, as printed. This is not 2^(1 + `rounds`)."""
-    corrected_ramp_data: Floats
+    corrected_ramp_data: FloatArray
     """2^(1 + `rounds`) = 2 · C^(τ^ε)."""
-    throughput: Floats
+    throughput: FloatArray
     """(`ramp_data` + C · (T - τ · `rounds`)) / T; negative if the ramp is much longer than the run."""
-    slope: Floats
+    slope: FloatArray
     """-(1 + ε) · τ^ε · C · log2 C / T, as printed. It omits the derivative of `ramp_data`, which is zero only if ε = 0."""
 
 
@@ -102,9 +96,9 @@ class SlideLiteral:
 class Cubic:
     """Mean window and rate of a CUBIC connection, for each round trip."""
 
-    window_segments: Floats
+    window_segments: FloatArray
     """Mean congestion window, in segments."""
-    throughput_bits_per_s: Floats
+    throughput_bits_per_s: FloatArray
     """Mean rate: window / round trip."""
     is_reno_friendly: npt.NDArray[np.bool_]
     """True if the window is that of Reno, as it is the larger one."""
@@ -120,7 +114,7 @@ class WindowEstimate:
     """Coefficient of variation of these products: standard deviation (n - 1) / mean."""
     is_constant: bool
     """True if `variation` is less than `MAX_WINDOW_VARIATION`: the signature of a limit of buffers or credits."""
-    rtt_s: Floats
+    rtt_s: FloatArray
     """The round trips of the convex region, in seconds."""
 
 
@@ -151,55 +145,16 @@ class SigmoidPair:
     purpose: str = "for drawing only: neither the parameters nor the transition are identified"
     """Note for captions and reports."""
 
-    def throughput_bits_per_s(self, rtt_s: npt.ArrayLike) -> Floats:
+    def throughput_bits_per_s(self, rtt_s: npt.ArrayLike) -> FloatArray:
         """Returns the curve at these round trips. Raises `ValueError` outside of the fitted range, as it does not predict."""
         return self.capacity_bits_per_s * self._levels(numbers(rtt_s, "rtt_s", *self.range_s))
 
-    def _levels(self, rtts: Floats) -> Floats:
+    def _levels(self, rtts: FloatArray) -> FloatArray:
         """Returns the curve relative to the capacity. Logarithms of g cannot overflow, as the exponents of g could."""
         left = np.logaddexp(0, self.left_rate_per_s * (np.minimum(rtts, self.transition_s) - self.left_center_s))
         ends = np.append(np.maximum(rtts, self.transition_s), self.transition_s)
         right = np.logaddexp(0, self.right_rate_per_s * (ends - self.right_center_s))
         return np.asarray(self.scale * np.exp(right[-1] - left - right[:-1]))
-
-
-def numbers(values: npt.ArrayLike, name: str, least: float = _LEAST, most: float = _MOST) -> Floats:
-    """Returns a number or a sequence as a new array. Raises `ValueError` with name, place and value of a number out of range."""
-    expected = f"expected numbers from {least:g} to {most:g}"
-    try:
-        array = np.asarray(values)
-        converted = np.array(array, np.float64, ndmin=1)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: {reprlib.repr(values)}: {expected}") from None
-    if array.dtype.kind not in "iufO" or array.ndim > 1 or not 0 < array.size <= _MAX_POINTS:
-        raise ValueError(f"{name}: {reprlib.repr(values)}: {expected}, at least 1 and at most {_MAX_POINTS}, in one dimension")
-    wrong = ~((converted >= least) & (converted <= most))
-    if wrong.any():
-        place = f"{name}[{np.argmax(wrong)}]" if array.ndim else name
-        raise ValueError(f"{place}: {converted[np.argmax(wrong)]:g} is out of range: {expected}")
-    return converted
-
-
-def number(value: float, name: str, least: float = _LEAST, most: float = _MOST) -> float:
-    """Returns a number from `least` to `most`. Raises `ValueError` with the name and the value otherwise."""
-    if np.ndim(value):
-        raise ValueError(f"{name}: {reprlib.repr(value)}: expected one number")
-    return float(numbers(value, name, least, most)[0])
-
-
-def whole(value: int, name: str, least: int, most: int) -> int:
-    """Returns a whole number from `least` to `most`. Raises `ValueError` with the name and the value otherwise."""
-    if not number(value, name, least, most).is_integer():
-        raise ValueError(f"{name}: {value!r}: expected a whole number from {least} to {most}")
-    return int(value)
-
-
-def matched(values: npt.ArrayLike, name: str, count: int, least: float = _LEAST, most: float = _MOST) -> Floats:
-    """Returns a number for each of `count` round trips, from one number or as many. Raises `ValueError` otherwise."""
-    array = numbers(values, name, least, most)
-    if array.size not in (1, count):
-        raise ValueError(f"{name}: {array.size} numbers: expected one number, or one for each of the {count} round trips")
-    return np.broadcast_to(array, count)
 
 
 def ramp(
@@ -222,7 +177,7 @@ def ramp(
     """
     rtts = numbers(rtt_s, "rtt_s")
     capacity, duration = number(capacity_bits_per_s, "capacity_bits_per_s"), number(duration_s, "duration_s")
-    count = whole(streams, "streams", 1, _MAX_POINTS)
+    count = whole(streams, "streams", 1, MAX_POINTS)
     buffer = np.inf if buffer_bytes is None else 8 * count * number(buffer_bytes, "buffer_bytes")
     initial = 8 * count * number(initial_window_bytes, "initial_window_bytes")
     full = np.minimum(capacity * rtts, buffer)
@@ -266,7 +221,7 @@ def slide_literal(rtt: npt.ArrayLike, *, capacity: float, duration: float, epsil
 
 def mathis(
     rtt_s: npt.ArrayLike, loss: npt.ArrayLike, *, acks: Literal["each", "delayed"] = "delayed", segment_bytes: float = SEGMENT_BYTES
-) -> Floats:
+) -> FloatArray:
     """Returns the rate of a Reno connection with few losses, in bits per second: k · segment / (τ · √p).
 
     Mathis, Semke, Mahdavi and Ott, "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997. k is √(3/2) if the
@@ -289,7 +244,7 @@ def padhye(
     segments_per_ack: float = 2,
     buffer_bytes: float | None = None,
     segment_bytes: float = SEGMENT_BYTES,
-) -> Floats:
+) -> FloatArray:
     """Returns the rate of a Reno connection with losses and timeouts, in bits per second.
 
     Padhye, Firoiu, Towsley and Kurose, "Modeling TCP Throughput: A Simple Model and its Empirical Validation", 1998 (PFTK):
@@ -327,7 +282,7 @@ def cubic(
     return Cubic(largest, largest * 8 * number(segment_bytes, "segment_bytes") / rtts, largest > window)
 
 
-def window_limit(rtt_s: npt.ArrayLike, *, capacity_bits_per_s: float, window_bytes: float) -> Floats:
+def window_limit(rtt_s: npt.ArrayLike, *, capacity_bits_per_s: float, window_bytes: float) -> FloatArray:
     """Returns the rate with at most `window_bytes` in flight, in bits per second: min(capacity, window / round trip).
 
     `window_bytes` is the sum of all connections: buffers, credits, or blocks of files. The knee is at the round trip window / capacity;
@@ -382,18 +337,18 @@ def fit_sigmoids(
     return min(curves, key=lambda curve: curve.sum_of_squares)
 
 
-def _fit_from(start: Floats, rtts: Floats, levels: Floats, transition: float, capacity: float) -> SigmoidPair:
+def _fit_from(start: FloatArray, rtts: FloatArray, levels: FloatArray, transition: float, capacity: float) -> SigmoidPair:
     """Returns the least squares from one start. The search has the logarithms of a₁, t₁ - τ_T, a₂, τ_T - t₂ and perhaps c, relative to the
     range of round trips, so that each point of it is a valid curve."""
     first, last = float(rtts[0]), float(rtts[-1])
     span = last - first
 
-    def curve(logarithms: Floats, squares: float = 0.0) -> SigmoidPair:
+    def curve(logarithms: FloatArray, squares: float = 0.0) -> SigmoidPair:
         a1, above, a2, below, scale = [*np.exp(logarithms).tolist(), 1.0][:5]
         left, right = (a1 / span, transition + above * span), (a2 / span, transition - below * span)
         return SigmoidPair(transition, scale, *left, *right, start.size + 1, squares, capacity, (first, last))
 
-    def differences(logarithms: Floats) -> Floats:
+    def differences(logarithms: FloatArray) -> FloatArray:
         return curve(logarithms)._levels(rtts) - levels
 
     found = least_squares(differences, start, bounds=(-_MAX_LOG, _MAX_LOG), max_nfev=200)

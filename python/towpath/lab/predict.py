@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from towpath.lab.profiles import FloatArray
+from towpath.lab.checks import FloatArray
 
 MAX_PROBE_S = 600
 """Maximum time of a probe, its storage included."""

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from towpath.lab.profiles import FloatArray, Profile
+from towpath.lab.checks import FloatArray
+from towpath.lab.profiles import Profile
 
 MAX_EXCESS = 1.02
 """Maximum throughput / capacity. More means another capacity or another unit."""

@@ -23,11 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
+from towpath.lab.checks import FloatArray
 from towpath.lab.runs import Runs
 
-__all__ = ["FloatArray", "Profile", "isotonic", "profile_of"]
-
-FloatArray = npt.NDArray[np.float64]
+__all__ = ["Profile", "isotonic", "profile_of"]
 
 MAX_ROUND_TRIPS = 1_000
 

@@ -21,7 +21,8 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
-from towpath.lab.profiles import FloatArray, Profile
+from towpath.lab.checks import FloatArray
+from towpath.lab.profiles import Profile
 
 MIN_RELIABLE_RUNS = 10
 """With fewer runs, errors with a skewed law are covered too rarely (78 % for exponential ones with 5 runs)."""

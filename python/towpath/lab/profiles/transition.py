@@ -23,7 +23,8 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.special import chdtri
 
-from towpath.lab.profiles import FloatArray, Profile
+from towpath.lab.checks import FloatArray
+from towpath.lab.profiles import Profile
 
 MIN_ROUND_TRIPS = 4
 """With three round trips, each decreasing profile has a fit without an error."""

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-from towpath.lab.models import Floats, number, numbers, whole
+from towpath.lab.checks import FloatArray, number, numbers, whole
 from towpath.lab.tuning.searches import MAX_STREAMS, MAX_THROUGHPUT, RunLog, SearchResult, stream_grid
 
 LENGTH = 2.0
@@ -51,9 +51,9 @@ _MAX_RUNS = 200
 class Posterior:
     """The process after the runs, for each setting."""
 
-    mean: Floats
+    mean: FloatArray
     """Mean of ln(throughput / highest throughput of the runs)."""
-    deviation: Floats
+    deviation: FloatArray
     """Standard deviation of the same."""
 
 
@@ -98,6 +98,6 @@ def posterior(
     return Posterior(mean, np.sqrt(np.maximum(variance, 0)))
 
 
-def _covariance(one: Floats, other: Floats) -> Floats:
+def _covariance(one: FloatArray, other: FloatArray) -> FloatArray:
     distance = np.sqrt(3) * np.abs(one[:, None] - other) / LENGTH
     return np.asarray(SIGNAL**2 * (1 + distance) * np.exp(-distance) + LEVEL**2)

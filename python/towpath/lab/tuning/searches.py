@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from towpath.lab.models import number, numbers, whole
+from towpath.lab.checks import number, numbers, whole
 
 Setting = TypeVar("Setting", int, float)
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from towpath.lab.analysis import Analysis, Unavailable
-from towpath.lab.models import number
+from towpath.lab.checks import number
 from towpath.lab.profiles.bands import Band
 from towpath.lab.runs import Configuration
 
@@ -131,8 +131,6 @@ def _at(analysis: Analysis, rtt_s: float) -> Candidate | Excluded:
         mean, (lower, upper) = profile.at(rtt_s), band.at(rtt_s)
     except ValueError as error:
         return Excluded(key, str(error))
-    if not lower <= upper:
-        return Excluded(key, f"the band is empty at {rtt_s:g} s: it assumes a decreasing profile, but this one rises")
     return Candidate(key, mean, lower, upper, rtt_s in profile.rtt_s, band.is_reliable)
 
 
