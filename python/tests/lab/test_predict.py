@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towpath.lab import path_memory
-from towpath.lab.predict import Calibration, predict, run_probe
+from towpath.lab.predict import Calibration, emulated_copies, predict, run_probe
 
 DEADLINE_S = 60
 PROGRAM = Path(sysconfig.get_path("scripts")) / "towpath"
@@ -71,6 +71,11 @@ def test_a_calibration_from_a_file(tmp_path):
     file.write_text('{"predicted_s": 2, "actual_s": 3}\n{"predicted_s": 2}\n')
     with pytest.raises(ValueError, match=r"copies\.jsonl: line 2: expected a JSON object with predicted_s and actual_s"):
         Calibration.read(file)
+
+
+def test_the_package_has_a_calibration():
+    lower, upper = emulated_copies().factors(0.5)
+    assert 0.5 < lower < upper < 2
 
 
 def test_a_probe_without_a_prediction_says_why():
