@@ -84,7 +84,7 @@ bench-cache: build ## benchmark the site cache and its peers over emulated paths
 
 bench-lab: build peers ## compare predictions with copies, and measure BBR beside CUBIC, over emulated paths, as root; results in bench/results/lab
 	venv=$$(interop/peers --venv) && export PYTHONPATH=python && \
-	"$$venv/bin/python" bench/lab_predict.py --towpath $(TOWPATH) && \
+	"$$venv/bin/python" bench/lab_predict.py --towpath $(TOWPATH) --calibration python/towpath/lab/emulated_copies.json && \
 	"$$venv/bin/python" bench/lab_coexistence.py --towpath $(TOWPATH)
 
 bench-sched: build ## compare the optimisers of the scheduler in its simulator; results in bench/results/sched

@@ -16,6 +16,8 @@ import statistics
 import subprocess
 import sys
 
+from circumstances import git
+from lab_lines import read_lines
 from towpath.lab.measure.emulator import CLIENT, emulated_path, permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of
 from towpath.lab.measure.plan import Cell, Emulator
@@ -58,7 +60,7 @@ def run(towpath: pathlib.Path, rtt_ms: float, queue: float, loss: float, repetit
     rates = {flow: document["end"]["sum_received"]["bits_per_second"] for flow, document in documents.items()}
     resent = {flow: document["end"]["sum_sent"]["retransmits"] for flow, document in documents.items()}
     limited = limit_of(busy, busiest, lost)
-    return {"rtt_ms": rtt_ms, "queue": queue, "loss": loss, "repetition": repetition, "bits_per_s": rates, "retransmits": resent, "limited_by": limited}
+    return {"rtt_ms": rtt_ms, "queue": queue, "loss": loss, "repetition": repetition, "bits_per_s": rates, "retransmits": resent, "limited_by": limited, "commit": git("rev-parse", "--short", "HEAD")}
 
 
 class Servers:
@@ -105,7 +107,7 @@ def main() -> int:
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     lines = options.results / "coexistence.jsonl"
-    records = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    records = read_lines(lines)
     done = {(record["rtt_ms"], record["queue"], record["loss"], record["repetition"]) for record in records}
     with permitted_transports():
         for repetition, rtt_ms, queue, loss in itertools.product(range(REPETITIONS), RTTS_MS, QUEUES, LOSSES):

@@ -22,6 +22,7 @@ import tempfile
 import time
 
 from circumstances import git
+from lab_lines import read_lines
 from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of, state
 from towpath.lab.measure.plan import Cell, Emulator
@@ -101,6 +102,7 @@ def run(towpath: pathlib.Path, trial: int) -> dict[str, object]:
         "predicted_s": predicted["seconds"],
         "actual_s": actual_s,
         "prediction": predicted,
+        "commit": git("rev-parse", "--short", "HEAD"),
         "limited_by": limit_of(busy, busiest, lost),
         "busy": busy,
         "stolen": stolen,
@@ -161,9 +163,8 @@ def main() -> int:
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     lines = options.results / "predictions.jsonl"
-    records = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-    machine = state() | {"commit": git("rev-parse", "--short", "HEAD")}
-    (options.results / "predictions-machine.json").write_text(json.dumps(machine, indent=1) + "\n")
+    records = read_lines(lines)
+    (options.results / "machine.json").write_text(json.dumps(state(), indent=1) + "\n")
     missing = sorted(set(range(options.trials)) - {record["trial"] for record in records})
     with permitted_transports() if missing else contextlib.nullcontext():
         for trial in missing:

@@ -11,8 +11,14 @@ use clap::Args;
 
 use crate::failure::Failure;
 
+/// Removes the current directory from the search path of modules: another user may have written it.
+const SAFE_PATH: &str = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; ";
+
 /// Exits with 0 if the interpreter has the package.
-const HAS_PACKAGE: &str = "import importlib.util as u, sys; sys.exit(u.find_spec('towpath') is None)";
+const HAS_PACKAGE: &str = "import importlib.util as u; sys.exit(u.find_spec('towpath.lab') is None)";
+
+/// Runs the package as `python3 -m` would.
+const RUN: &str = "import runpy; runpy.run_module('towpath.lab', run_name='__main__', alter_sys=True)";
 
 /// Environment variable with this program, which the lab runs.
 const PROGRAM: &str = "TOWPATH_PROGRAM";
@@ -39,12 +45,16 @@ pub(crate) fn run(lab: &Lab) -> Result<(), Failure> {
         ));
     };
     let mut command = Command::new(interpreter);
-    command.args(["-m", "towpath.lab"]).args(&lab.arguments).env(PROGRAM, program);
+    command.args(["-c", &format!("{SAFE_PATH}{RUN}")]).args(&lab.arguments).env(PROGRAM, program);
     Err(Failure::system("start python3")(command.exec()))
 }
 
 fn has_package(interpreter: &OsStr) -> bool {
     let mut command = Command::new(interpreter);
-    command.args(["-c", HAS_PACKAGE]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["-c", &format!("{SAFE_PATH}{HAS_PACKAGE}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }

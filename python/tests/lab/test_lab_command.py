@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from towpath.lab.measure.campaign import Campaign, size_of
+from towpath.lab.measure.emulator import permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of
 from towpath.lab.measure.plan import Plan
 from towpath.lab.runs import Runs
@@ -60,6 +62,7 @@ def test_a_plan_has_all_combinations_in_random_order():
             '"iperf", ',
             "tools = ('iperf', 'towpath-probe', 'towpath-cp', 'xrdcp', 'gridftp'): expected different ones of iperf3",
         ),
+        ("streams = [2]", "streams = []", "streams = (): expected different numbers from 1 to 64"),
         ("streams = [2]", "streams = [2, 2]", "streams = (2, 2): expected different numbers"),
         ("streams = [2]", "streams = [true]", "streams = (True,): expected different numbers"),
         ("seconds = 1", "second = 1", "there is no key 'second'; the keys are"),
@@ -135,6 +138,25 @@ def test_a_campaign_keeps_its_plan(campaign):
     assert again.returncode == 0 and again.stdout == f"wrote {campaign / 'runs.parquet'}: 5 of 5 runs\n"
 
 
+def test_a_campaign_that_lacks_runs_is_reported(campaign, tmp_path):
+    copy = tmp_path / "campaign"
+    shutil.copytree(campaign, copy)
+    lines = (copy / "runs.jsonl").read_text().splitlines(keepends=True)
+    (copy / "runs.jsonl").write_text("".join(lines[:3]))
+    done = lab("profile", copy, "--with-limited")
+    assert done.returncode == 1 and done.stderr == f"towpath lab: {copy}: 2 of 5 runs are missing; they may be slow ones\n"
+    assert lab("profile", campaign, "--with-limited").returncode == 0
+
+
+def test_only_one_campaign_measures(campaign, tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    before = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text()
+    with permitted_transports():
+        done = lab("measure", tmp_path / "plan.toml")
+    assert done.returncode == 1 and "another campaign runs on this machine" in done.stderr and "0 of 5 runs" in done.stdout
+    assert Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text() == before
+
+
 HARNESS = "site,test,streams,congestion_control,gbit_per_s,retransmit_rate,reordering,rtt_ms\n" + "".join(
     f"host,cubic,1,cubic,{rate + change},0,0,{rtt}\n"
     for rtt, rate in ((10, 9.5), (50, 9), (100, 7), (150, 2), (200, 1))
@@ -159,11 +181,12 @@ def test_the_command_prints_a_profile(table):
         "       100 ms      7100.0 Mbit/s  (6527.0 to 7673.0)  3 runs\n"
         "       150 ms      2100.0 Mbit/s  (1527.0 to 2673.0)  3 runs\n"
         "       200 ms      1100.0 Mbit/s  (527.0 to 1673.0)  3 runs\n"
+        "  less than 10 runs at a round trip: the intervals may be too narrow\n"
         "  shape: dual, transition between 100 and 150 ms\n"
         "  C_UU 0.427 (0.422 to 0.431), C_CC 0.038 (0.032 to 0.045), C_UC 0.556 (0.551 to 0.560)\n"
     )
     [result] = json.loads(lab("profile", table, "--json").stdout)
-    assert result["transition"] == {"shape": "dual", "bracket_s": [0.1, 0.15], "set_s": [[0.1, 0.15]]}
+    assert result["transition"] == {"shape": "dual", "shapes": ["dual"], "bracket_s": [0.1, 0.15], "set_s": [[0.1, 0.15]]}
     assert result["coefficients"]["normaliser"] == "capacity" and result["profile"]["runs"] == [3] * 5
 
 
@@ -223,9 +246,13 @@ def test_errors_have_their_exit_codes(tmp_path, arguments, code, message):
     assert "Traceback" not in done.stderr
 
 
-def test_the_program_runs_the_lab_of_its_environment():
+def test_the_program_runs_the_lab_of_its_environment(tmp_path):
     program = Path(sysconfig.get_path("scripts")) / "towpath"
-    done = subprocess.run([program, "lab", "--help"], capture_output=True, text=True, timeout=DEADLINE_S)
+    # Modules of the current directory, which another user may have written, are not imported.
+    (tmp_path / "towpath").mkdir()
+    (tmp_path / "towpath" / "__init__.py").write_text("raise SystemExit(99)")
+    (tmp_path / "json.py").write_text("raise SystemExit(99)")
+    done = subprocess.run([program, "lab", "--help"], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("usage: towpath lab"), done.stderr
 
 

@@ -91,7 +91,7 @@ def test_the_trace_of_a_run_keeps_its_bytes():
     runs = Runs.of_rows([row | {"intervals": [*intervals, {"stream": -1, "start_s": 0.0, "end_s": 2.0, "bytes": 24_000}]}])
     assert runs.trace("a", 0.5).tolist() == [96_000] * 4 and runs.trace("a", 0.5, stream=1).tolist() == [64_000] * 4
     assert runs.trace("a", 0.9, stream=-1) == pytest.approx([96_000] * 2)
-    with pytest.raises(ValueError, match=r"a: no interval of 3 s: its intervals end at 2 s"):
+    with pytest.raises(ValueError, match=r"a: no interval of 3 s: its intervals are from 0 to 2 s"):
         runs.trace("a", 3)
     with pytest.raises(KeyError):
         runs.trace("b", 1)

@@ -85,6 +85,14 @@ def test_a_transition_does_not_depend_on_the_unit(factor, seed):
     np.testing.assert_allclose(scaled.errors, found.errors, rtol=1e-6, atol=1e-6)
 
 
+def test_all_shapes_that_the_runs_do_not_exclude():
+    random, rtts_s = np.random.default_rng(6), [0.05, 0.1, 0.2, 0.3, 0.4]
+    for _ in range(20):
+        truth = [0.95, 0.9, 0.8, 0.5, 0.2]
+        found = find_transition(Profile.of_samples(rtts_s, [value * (1 + 0.05 * random.standard_normal(10)) for value in truth]))
+        assert "concave" in found.shapes and found.shape in found.shapes
+
+
 def test_the_best_fit_keeps_its_constraints():
     found = find_transition(noisy(np.random.default_rng(2), ramp(0.1), 0.2))
     slopes = np.diff(found.fit_bits_per_s) / np.diff(RTTS_S)
@@ -117,13 +125,15 @@ def test_the_envelope_covers_whole_profiles(runs, lowest, width):
     assert bands[0].at(0.1) == (bands[0].lower[5], bands[0].upper[4]) and bands[0].at(0.183) == (bands[0].lower[5], bands[0].upper[5])
 
 
-def test_the_next_run_is_predicted():
+@pytest.mark.parametrize("runs", [3, 10])
+def test_the_next_run_is_predicted(runs):
     truth, random, covered = ramp(0.1), np.random.default_rng(5), []
     for _ in range(200):
-        band = prediction(noisy(random, truth, 0.1))
+        band = prediction(noisy(random, truth, 0.1, runs))
         following = truth * (1 + 0.1 * random.standard_normal(7))
         covered += ((band.lower <= following) & (following <= band.upper)).tolist()
-    assert 0.87 <= np.mean(covered) <= 0.95
+    # With three runs, the deviation of the two others is often far too small.
+    assert 0.87 <= np.mean(covered) <= (0.95 if runs == 10 else 0.99)
 
 
 def test_other_bands():

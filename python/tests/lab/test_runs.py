@@ -23,6 +23,9 @@ def test_a_table_survives_its_file(tmp_path):
     again.write_csv(tmp_path / "runs.csv")
     from_csv = importers.read([tmp_path / "runs.csv"], "csv")
     assert from_csv.frame().equals(runs.frame())
+    chosen = Runs.of_rows([ROW, ROW | {"run_id": "b", "streams": None}])
+    chosen.write_csv(tmp_path / "null.csv")
+    assert importers.read([tmp_path / "null.csv"], "csv").table.equals(chosen.table)
     array = again.to_xarray()
     assert array.dims == ("configuration", "rtt_s", "repetition") and array.values.tolist() == [[[8e8], [8e8]]]
 
@@ -110,6 +113,10 @@ def test_results_of_the_real_iperf3(iperf3_result, tmp_path):
         (lambda result: result | {"error": "unable to connect"}, "iperf3 reports: unable to connect"),
         (lambda result: {key: result[key] for key in ("start", "intervals")}, "no complete result of iperf3: KeyError 'end'"),
         (lambda result: [result], "expected a JSON object"),
+        (lambda result: with_test(result, bidir=1), "a test with --bidir or --bitrate"),
+        (lambda result: with_test(result, target_bitrate=1_000), "a test with --bidir or --bitrate"),
+        (lambda result: with_test(result, num_streams=10**30), "wrong.json: "),
+        (lambda result: result | {"end": result["end"] | {"sum_received": {"seconds": 0, "bytes": 1}}}, "ZeroDivisionError"),
         (lambda result: result | {"start": result["start"] | {"test_start": {"protocol": "UDP"}}}, "a test of UDP, expected TCP"),
     ],
 )
@@ -118,6 +125,31 @@ def test_incomplete_results_of_iperf3(iperf3_result, tmp_path, change, message):
     with pytest.raises(ValueError) as caught:
         importers.read([tmp_path / "wrong.json"], "iperf3")
     assert str(caught.value).startswith(str(tmp_path / "wrong.json")) and message in str(caught.value)
+
+
+def with_test(result, **more):
+    return result | {"start": result["start"] | {"test_start": result["start"]["test_start"] | more}}
+
+
+def test_the_direction_and_the_size_of_iperf3_are_parts_of_the_configuration(iperf3_result, tmp_path):
+    (tmp_path / "other.json").write_text(json.dumps(with_test(json.loads(iperf3_result.read_text()), reverse=1, bytes=5_000)))
+    runs = importers.read([iperf3_result, tmp_path / "other.json"], "iperf3", importers.Known(rtt_s=0.1))
+    assert runs.frame().tool.tolist() == ["iperf3", "iperf3-reverse"] and runs.frame().planned_bytes[1] == 5_000
+    assert len(runs.configurations()) == 2
+
+
+@pytest.mark.parametrize("format", ["csv", "ndt7"])
+def test_a_file_without_runs_is_an_error(tmp_path, format):
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(ValueError, match="empty: it has no run"):
+        importers.read([tmp_path / "empty"], format)
+
+
+def test_the_error_of_a_row_names_its_file(tmp_path):
+    for name, rtt_s in (("one.csv", 5), ("two.csv", 500)):
+        (tmp_path / name).write_text(f"tool,rtt_s,throughput_bits_per_s\nx,{rtt_s},1\n")
+    with pytest.raises(ValueError, match=r"two\.csv: row 1, rtt_s: expected 0 to 100 seconds, not 500"):
+        importers.read([tmp_path / "one.csv", tmp_path / "two.csv"], "csv")
 
 
 def snapshot(elapsed_us, acknowledged, bandwidth, **more):
@@ -196,6 +228,7 @@ def test_results_of_esnets_harness(tmp_path):
         ("csv", header + "host1,cubic,many,cubic,8.5,0.0001,3,50\n", "line 2: invalid literal"),
         ("csv", header.replace("rtt_ms", "rtt_s") + "host1,cubic,1,cubic,8.5,0.0001,3,0.05\n", "line 1: column 'rtt_ms' is missing"),
         ("csv", header + "host1,cubic,1,cubic,8.5\n", "line 2: "),
+        ("csv", header + "host1,cubic,1,cubic,8.5,0.0001,3,50,7\n", "line 2: more cells than columns"),
     ]:
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError) as caught:
@@ -240,8 +273,10 @@ def test_traces_of_probes(tmp_path):
     assert (row.tool, row.transport, row.streams, row["bytes"], row.duration_s) == ("towpath-probe-down", "bbr", 1, 4_000, 2.0)
     assert row.rtt_s == 0.09 and runs.intervals(row.run_id)["bytes"].tolist() == [3_000]
     for records, message in [
-        (TRACE, "leg 0 has no sample of its sender"),
+        (TRACE, "leg 0 has samples of 0 of 1 senders"),
         ([TRACE[0] | {"format": 2}, *TRACE[1:]], "expected a trace of format 1"),
+        ([TRACE[0], TRACE[1] | {"connections": 4}, sample(0.5, 1), sample(2.0, 2)], "leg 0 has samples of 1 of 4 senders"),
+        ([*TRACE, {"type": "sample", "t_s": 1.0}], "no complete result of towpath-trace: KeyError"),
         ([TRACE[0], sample(1.0, 1)], "line 2: a sample before the first leg"),
         ([{"kind": "begin"}], "line 1: no record of a trace"),
     ]:

@@ -236,7 +236,9 @@ def test_units_do_not_count_and_both_formulas_agree(points, of_rtts, of_rates):
     assert scaled.utilization_concavity == pytest.approx(found.utilization_concavity, abs=1e-9)
     chord = (rates[0] + rates[-1]) / 2
     assert found.utilization_concavity == pytest.approx(1 - found.under_utilization - chord / 2 + 0.25, abs=1e-12)
-    assert -0.5 - 1e-9 <= found.concavity <= 1 and 0 <= found.under_utilization <= 1
+    assert 0 <= found.under_utilization <= 1
+    decreasing = coefficients(rtts, np.sort(rates)[::-1], capacity_bits_per_s=1)
+    assert abs(decreasing.concavity) <= 0.5 + 1e-9 and -1e-9 <= decreasing.utilization_concavity <= 1 + 1e-9
 
 
 def test_coefficients_have_intervals():
@@ -251,6 +253,19 @@ def test_coefficients_have_intervals():
         assert found.value == coefficients_of(profile).utilization_concavity and found.lower < found.value < found.upper
         covered += found.lower <= true_value <= found.upper
     assert covered >= 50
+
+
+@pytest.mark.parametrize(("runs", "lowest"), [(2, 0.86), (3, 0.88), (10, 0.9)])
+def test_intervals_of_few_runs_are_wider(runs, lowest):
+    random, covered = np.random.default_rng(2), 0
+    rtts_s = np.array([0.4, 11.8, 22.6, 45.6, 91.6, 183, 366]) / 1e3
+    truth = 0.95 / (1 + np.exp(20 * (rtts_s - 0.1)))
+    true_value = coefficients(rtts_s, truth, capacity_bits_per_s=2).under_utilization
+    for trial in range(200):
+        samples = [value * (1 + 0.1 * random.standard_normal(runs)).clip(0) for value in truth]
+        found = intervals(Profile.of_samples(rtts_s, samples, capacity_bits_per_s=2), samples=200, seed=trial)["under_utilization"]
+        covered += found.lower <= true_value <= found.upper
+    assert covered >= 200 * lowest
 
 
 def test_only_coefficients_of_the_same_round_trips_compare():
@@ -273,6 +288,13 @@ def test_the_site_outweighs_the_round_trip_where_fast_and_slow_sites_alternate()
     assert effects.sites[int(np.argmin(effects.residuals_bits_per_s))] == "site2"
 
 
+def test_equal_sites_are_undecided():
+    random = np.random.default_rng(4)
+    sites, rtts_s = np.repeat(list("abcdefgh"), 10), np.repeat(np.linspace(0.01, 0.2, 8), 10)
+    verdicts = [site_effects(sites, rtts_s, 5e9 * (1 + 0.05 * random.standard_normal(80))).verdict for _ in range(60)]
+    assert verdicts.count("undecided") >= 57
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -284,6 +306,7 @@ def test_the_site_outweighs_the_round_trip_where_fast_and_slow_sites_alternate()
         (lambda: esnet_coefficients([0.1, 0.2], [1, 1]), "there is no variation"),
         (lambda: intervals(Profile.of_samples([0.1, 0.2], [[1], [1, 2]])), r"a single run at 0\.1 s"),
         (lambda: site_effects(["a", "b"], [1, 2], [1, 2]), "expected three or more"),
+        (lambda: site_effects(["a", "b", "c"], [1, 2, 3], [1, 2, 3]), "a single run of each"),
     ],
 )
 def test_invalid_input(call, message):

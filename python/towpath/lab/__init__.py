@@ -11,9 +11,10 @@
 Units are in the names: `rtt_s`, `buffer_bytes`, `throughput_bits_per_s`. The design is in docs/rfcs/0010-transport-lab.md.
 """
 
+import sys
 from importlib import util
 
-_NEEDED = ("matplotlib", "numpy", "pandas", "pyarrow", "scipy")
+_NEEDED = ("matplotlib", "numpy", "pandas", "pyarrow", "scipy", *(("tomli",) if sys.version_info < (3, 11) else ()))
 _missing = [name for name in _NEEDED if util.find_spec(name) is None]
 if _missing:
     raise ImportError(f"towpath.lab needs {', '.join(_missing)}: install the extra, pip install 'towpath[lab]'")

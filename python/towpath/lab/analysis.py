@@ -71,7 +71,8 @@ class Analysis:
                 },
             ),
             "transition": _document(
-                self.transition, lambda found: {"shape": found.shape, "bracket_s": found.bracket_s, "set_s": found.set_s}
+                self.transition,
+                lambda found: {"shape": found.shape, "shapes": found.shapes, "bracket_s": found.bracket_s, "set_s": found.set_s},
             ),
             "coefficients": _document(self.coefficients, vars),
             "intervals": _document(self.intervals, lambda found: {name: vars(value) for name, value in found.items()}),
@@ -111,12 +112,21 @@ def _document(result: T | Unavailable, document: Callable[[T], dict[str, Any]]) 
     return {"unavailable": result.reason} if isinstance(result, Unavailable) else document(result)
 
 
+def shape_text(transition: Transition) -> str:
+    """Returns the shape, with all that the runs do not exclude, and the transition that is in one of the brackets of the set."""
+    shape = " or ".join((transition.shape, *(other for other in transition.shapes if other != transition.shape)))
+    if "dual" not in transition.shapes:
+        return shape
+    low_s, high_s = min(low for low, _ in transition.set_s), max(high for _, high in transition.set_s)
+    return f"{shape}, transition between {low_s * 1e3:g} and {high_s * 1e3:g} ms"
+
+
 def coefficient_text(result: Analysis, name: str) -> str:
     """Returns a coefficient with its interval, or the reason for which there is none."""
     if isinstance(result.coefficients, Unavailable):
         return result.coefficients.reason
     value = f"{getattr(result.coefficients, name):.3f}"
     if isinstance(result.intervals, Unavailable):
-        return value
+        return f"{value} (no interval: {result.intervals.reason})"
     interval = result.intervals[name]
     return f"{value} ({interval.lower:.3f} to {interval.upper:.3f})"

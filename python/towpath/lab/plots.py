@@ -53,8 +53,8 @@ def _draw_profile(axes: Axes, result: Analysis, colour: str) -> None:
         axes.plot([rtt_ms] * len(sample), sample / 1e6, ".", color=colour, markersize=3)
     if not isinstance(result.band, Unavailable):
         axes.fill_between(rtts_ms, result.band.lower / 1e6, result.band.upper / 1e6, color=colour, alpha=0.15, linewidth=0)
-    if not isinstance(result.transition, Unavailable) and result.transition.shape == "dual":
-        low_s, high_s = result.transition.bracket_s or (0.0, 0.0)
+    if not isinstance(result.transition, Unavailable) and result.transition.shape == "dual" and result.transition.bracket_s:
+        low_s, high_s = result.transition.bracket_s
         axes.axvspan(low_s * 1e3, high_s * 1e3, color=colour, alpha=0.07, linewidth=0)
 
 

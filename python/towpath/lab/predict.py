@@ -85,7 +85,7 @@ class Prediction:
     """The predicted time of a copy."""
 
     seconds: float
-    """The most likely time: that of the probe, times the median factor."""
+    """The median time: that of the probe, times the median factor."""
     earliest_s: float
     latest_s: float
     coverage: float
@@ -146,7 +146,10 @@ def run_probe(
     url, direction = (source, "down") if is_remote[0] else (destination, "up")
     what = ["--for", source] if files is None or size is None else ["--files", str(files), "--bytes", size]
     arguments = [*command, "probe", url, "--direction", direction, "--seconds", str(seconds), "--json", *what]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=MAX_PROBE_S)
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=MAX_PROBE_S)
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"the probe did not end within {MAX_PROBE_S} s") from error
     if done.returncode:
         raise OSError(done.stderr.strip().removeprefix("towpath: "))
     document: dict[str, Any] = json.loads(done.stdout)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text
+from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, shape_text
 from towpath.lab.plots import MAX_PER_FIGURE, plot_coefficients, plot_profiles, svg
 from towpath.lab.runs import Runs
 
@@ -81,16 +81,11 @@ def _profile_table(results: Sequence[Analysis]) -> str:
         transition, profile = result.transition, result.profile
         if isinstance(profile, Unavailable):
             continue
-        shape = transition.reason if isinstance(transition, Unavailable) else transition.shape
-        bracket = "" if isinstance(transition, Unavailable) or transition.shape != "dual" else _milliseconds(transition.bracket_s)
+        shape = transition.reason if isinstance(transition, Unavailable) else shape_text(transition)
         means = " ".join(f"{mean / 1e6:.0f}" for mean in profile.means)
         rtts = " ".join(f"{rtt * 1e3:g}" for rtt in profile.rtt_s)
-        rows.append([str(result.configuration), profile.counts.sum(), profile.excluded, rtts, means, shape, bracket])
-    return _table(["configuration", "runs", "left out", "round trips / ms", "means / (Mbit/s)", "shape", "transition"], rows)
-
-
-def _milliseconds(bracket_s: tuple[float, float] | None) -> str:
-    return "" if bracket_s is None else f"{bracket_s[0] * 1e3:g} to {bracket_s[1] * 1e3:g} ms"
+        rows.append([str(result.configuration), profile.counts.sum(), profile.excluded, rtts, means, shape])
+    return _table(["configuration", "runs", "left out", "round trips / ms", "means / (Mbit/s)", "shape"], rows)
 
 
 def _coefficient_table(results: Sequence[Analysis]) -> str:

@@ -152,7 +152,7 @@ class Runs:
                 raise ValueError(f"{name}: row {number}: there is no column {unknown[0]!r}")
         try:
             return cls.of_table(pa.Table.from_pylist(rows, schema=SCHEMA), name)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise ValueError(f"{name}: {error}") from error
 
     @classmethod
@@ -182,7 +182,8 @@ class Runs:
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes the rows without their intervals as CSV."""
-        self.frame().to_csv(path, index=False)
+        # Integers with null would be written as 4.0.
+        self.table.drop_columns(["intervals"]).to_pandas(integer_object_nulls=True).to_csv(path, index=False)
 
     def frame(self) -> pd.DataFrame:
         """Returns the rows without their intervals."""
@@ -198,7 +199,7 @@ class Runs:
         return frame.sort_values(["stream", "start_s"], ignore_index=True)
 
     def trace(self, run_id: str, interval_s: float, *, stream: int | None = None) -> npt.NDArray[np.float64]:
-        """Returns the rates of a run in equal intervals, in bits per second: of one stream, or of all together.
+        """Returns the rates of a run in equal intervals from the first sample, in bits per second: of one stream, or of all together.
 
         The bytes of each measured interval are spread evenly over its time; so `interval_s` should not be shorter than those. The
         last, incomplete interval is left out. Raises `ValueError` if there is no whole one, `KeyError` without such a run.
@@ -206,10 +207,11 @@ class Runs:
         frame = self.intervals(run_id)
         frame = frame[frame.stream >= 0] if stream is None and (frame.stream >= 0).any() else frame
         frame = frame if stream is None else frame[frame.stream == stream]
-        count = int(frame.end_s.max() / interval_s + 1e-6) if len(frame) and interval_s > 0 else 0
+        first_s, last_s = frame.start_s.min(), frame.end_s.max()
+        count = int((last_s - first_s) / interval_s + 1e-6) if len(frame) and interval_s > 0 else 0
         if not 1 <= count <= 10_000_000:
-            raise ValueError(f"{run_id}: no interval of {interval_s:g} s: its intervals end at {frame.end_s.max():g} s")
-        edges = np.arange(count + 1) * interval_s
+            raise ValueError(f"{run_id}: no interval of {interval_s:g} s: its intervals are from {first_s:g} to {last_s:g} s")
+        edges = first_s + np.arange(count + 1) * interval_s
         received = np.zeros(count + 1)
         for _, of_stream in frame.groupby("stream"):
             times = np.concatenate([of_stream.start_s.iloc[:1], of_stream.end_s])

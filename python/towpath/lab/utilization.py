@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import fdtrc, ndtri, stdtrit
 
 from towpath.lab.checks import FloatArray
 from towpath.lab.profiles import Profile
@@ -42,9 +43,9 @@ class Coefficients:
     under_utilization: float
     """C_UU, from 0 (the capacity is used at each round trip) to 1."""
     concavity: float
-    """C_CC, from −1/2 (convex) to 1/2 (concave)."""
+    """C_CC, from −1/2 (convex) to 1/2 (concave) for profiles that decrease; from −1 to 1 for others."""
     utilization_concavity: float
-    """C_UC, from 0 to 1."""
+    """C_UC, from 0 to 1 for profiles that decrease."""
     normaliser: str
     """`capacity`, or `maximum` if the capacity is unknown."""
     normaliser_bits_per_s: float
@@ -87,13 +88,17 @@ def coefficients(rtt_s: npt.ArrayLike, throughput_bits_per_s: npt.ArrayLike, *, 
         raise ValueError(f"capacity_bits_per_s: {scale}, expected more than 0, or one throughput above 0")
     if highest > MAX_EXCESS * scale:
         raise ValueError(f"throughput_bits_per_s: {highest:g} is more than the capacity of {scale:g} bit/s")
-    x, y = (rtts - rtts[0]) / (rtts[-1] - rtts[0]), rates / scale
-    mean, chord = _trapezoid(x, y), (y[0] + y[-1]) / 2
-    concavity = mean - chord
+    under, concavity, utilization = map(float, _coefficients(rtts, rates / scale))
     normaliser = "maximum" if capacity_bits_per_s is None else "capacity"
-    return Coefficients(
-        float(1 - mean), float(concavity), float((mean + 0.5 + concavity) / 2), normaliser, scale, tuple(float(rtt) for rtt in rtts)
-    )
+    return Coefficients(under, concavity, utilization, normaliser, scale, tuple(float(rtt) for rtt in rtts))
+
+
+def _coefficients(rtts: FloatArray, levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Returns C_UU, C_CC and C_UC of throughputs / normaliser, which may have further dimensions before that of the round trips."""
+    x = (rtts - rtts[0]) / (rtts[-1] - rtts[0])
+    mean, chord = _trapezoid(x, levels), (levels[..., 0] + levels[..., -1]) / 2
+    concavity = mean - chord
+    return 1 - mean, concavity, (mean + 0.5 + concavity) / 2
 
 
 def esnet_coefficients(rtt_s: npt.ArrayLike, throughput_bits_per_s: npt.ArrayLike) -> EsnetCoefficients:
@@ -116,23 +121,29 @@ def coefficients_of(profile: Profile) -> Coefficients:
 
 
 def intervals(profile: Profile, *, coverage: float = 0.95, samples: int = 2_000, seed: int = 0) -> dict[str, Interval]:
-    """Returns the three coefficients of a profile with percentile intervals, from runs resampled at each round trip.
+    """Returns the three coefficients of a profile with intervals from runs resampled at each round trip.
 
-    The keys are the fields of `Coefficients`. Needs two runs at each round trip. Raises `ValueError` otherwise.
+    The keys are the fields of `Coefficients`. Percentiles of the resampled coefficients are too near for few runs: their distances from the
+    coefficient are multiplied by t / z · √(n / (n − 1)), with the fewest runs n at a round trip, and as many degrees of freedom as there
+    are runs less round trips. Needs two runs at each round trip. Raises `ValueError` otherwise.
     """
     if not 0.5 <= coverage < 1 or not 100 <= samples <= 100_000:
         raise ValueError(f"coverage, samples: {coverage}, {samples}: expected 0.5 to less than 1, and 100 to 100,000")
-    if profile.counts.min() < 2:
+    fewest = int(profile.counts.min())
+    if fewest < 2:
         raise ValueError(f"profile: a single run at {profile.rtt_s[int(profile.counts.argmin())]:g} s has no interval")
     random = np.random.default_rng(seed)
     means = np.stack([random.choice(sample, (samples, len(sample))).mean(axis=1) for sample in profile.samples], axis=1)
-    resampled = [coefficients(profile.rtt_s, row, capacity_bits_per_s=profile.capacity_bits_per_s) for row in means]
     whole = coefficients_of(profile)
+    scales = means.max(axis=1, keepdims=True) if profile.capacity_bits_per_s is None else whole.normaliser_bits_per_s
+    resampled = _coefficients(profile.rtt_s, means / scales)
+    tail = (1 - coverage) / 2
+    factor = stdtrit((profile.counts - 1).sum(), 1 - tail) / ndtri(1 - tail) * np.sqrt(fewest / (fewest - 1))
     result = {}
-    for name in ("under_utilization", "concavity", "utilization_concavity"):
-        values = [getattr(one, name) for one in resampled]
-        lower, upper = np.quantile(values, [(1 - coverage) / 2, (1 + coverage) / 2])
-        result[name] = Interval(getattr(whole, name), float(lower), float(upper), coverage)
+    for name, values in zip(("under_utilization", "concavity", "utilization_concavity"), resampled, strict=True):
+        value = getattr(whole, name)
+        lower, upper = value + factor * (np.quantile(values, [tail, 1 - tail]) - value)
+        result[name] = Interval(value, float(lower), float(upper), coverage)
     return result
 
 
@@ -150,7 +161,7 @@ class SiteEffects:
     """How much of the differences between sites the round trip explains."""
 
     verdict: str
-    """`site outweighs RTT`, `RTT outweighs site`, or `undecided`."""
+    """`site outweighs RTT`, `RTT outweighs site`, or `undecided`, also if the means of sites differ by no more than their errors."""
     sites: tuple[str, ...]
     residuals_bits_per_s: FloatArray
     """For each site its mean throughput minus that of the isotonic profile of the other sites at its round trip."""
@@ -180,6 +191,7 @@ def site_effects(sites: npt.ArrayLike, rtt_s: npt.ArrayLike, throughput_bits_per
     site_rtts = np.array([np.median(rtts[names == site]) for site in different])
     means = np.array([rates[names == site].mean() for site in different])
     variance = ((means - means.mean()) ** 2).sum()
+    within = sum(((rates[names == site] - rates[names == site].mean()) ** 2).sum() for site in different)
     if variance == 0:
         raise ValueError("throughput_bits_per_s: all sites have the same mean, so there is nothing to explain")
     everyone = np.arange(len(different))
@@ -189,7 +201,21 @@ def site_effects(sites: npt.ArrayLike, rtt_s: npt.ArrayLike, throughput_bits_per
     monotone = np.array([_decreasing(site_rtts, means, rtt) for rtt in site_rtts])
     monotone_part = 1 - ((means - monotone) ** 2).sum() / variance
     verdict = "RTT outweighs site" if rtt_part > 0.5 else "site outweighs RTT" if monotone_part < 0.5 else "undecided"
+    if not _differ(names, different, rates, within):
+        verdict = "undecided"
     return SiteEffects(verdict, tuple(map(str, different)), means - predicted, float(rtt_part), float(monotone_part))
+
+
+def _differ(names: npt.NDArray[np.generic], sites: list[str], rates: FloatArray, within: float) -> bool:
+    """Returns whether the means of sites differ by more than their errors (analysis of variance, 1 %)."""
+    between = sum((names == site).sum() * (rates[names == site].mean() - rates.mean()) ** 2 for site in sites)
+    freedom = len(rates) - len(sites)
+    if freedom == 0:
+        raise ValueError("sites: a single run of each; expected two runs of a site at least, as their error is unknown")
+    if within == 0:
+        return True
+    ratio = (between / (len(sites) - 1)) / (within / freedom)
+    return bool(fdtrc(len(sites) - 1, freedom, ratio) < 0.01)
 
 
 def _decreasing(rtts: FloatArray, means: FloatArray, at: float) -> float:
@@ -212,5 +238,5 @@ def _checked(rtt_s: npt.ArrayLike, throughput_bits_per_s: npt.ArrayLike) -> tupl
     return rtts, rates
 
 
-def _trapezoid(x: FloatArray, y: FloatArray) -> float:
-    return float((np.diff(x) * (y[1:] + y[:-1]) / 2).sum())
+def _trapezoid(x: FloatArray, y: FloatArray) -> FloatArray:
+    return np.asarray((np.diff(x) * (y[..., 1:] + y[..., :-1]) / 2).sum(axis=-1))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from towpath import Invalid, NotFound
 from towpath.lab.command import campaigns, choices, predictions, tables
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command, and returns its exit code."""
     options = _parser().parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -38,6 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
         return 130
+
+
+def _interrupt(number: int, _: object) -> NoReturn:
+    """Ends the command as an exception, so that emulators end and settings are restored."""
+    raise SystemExit(128 + number)
 
 
 def _fail(message: str, code: int) -> int:

@@ -7,14 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towpath.lab.command.shared import count, program
+from towpath.lab.command.shared import INCOMPLETE, count, program
 from towpath.lab.measure.campaign import Campaign
 
 if TYPE_CHECKING:
     from towpath.lab.command import Commands
-
-INCOMPLETE = 1
-"""Exit code if runs failed."""
 
 
 def add(commands: Commands) -> None:
@@ -27,8 +24,11 @@ def add(commands: Commands) -> None:
 
 def _measure(options: argparse.Namespace) -> int:
     campaign = Campaign(options.output or options.plan.with_suffix(""), options.plan.read_text(), str(options.plan))
-    failures = campaign.measure(program(), lambda line: print(line, flush=True))
-    print(f"wrote {campaign.write_table()}: {len(campaign.rows)} of {campaign.plan.size} runs")
+    failures: list[str] = []
+    try:
+        failures = campaign.measure(program(), lambda line: print(line, flush=True))
+    finally:
+        print(f"wrote {campaign.write_table()}: {len(campaign.rows)} of {campaign.plan.size} runs")
     if failures:
         print(f"towpath lab: {count(len(failures))} failed; run the command again to repeat them", file=sys.stderr)
     return INCOMPLETE if failures else 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from towpath.lab import path_memory
-from towpath.lab.command.shared import add_table, read_table
+from towpath.lab.command.shared import add_tables, read_tables
 from towpath.lab.runs import rate_text
 from towpath.lab.tuning import Candidate, Selection, select
 
@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
 
 
 def _add_choice(command: argparse.ArgumentParser) -> None:
-    add_table(command)
+    add_tables(command)
     command.add_argument("--rtt-ms", type=float, required=True, metavar="MS", help="round trip of the path")
     command.add_argument("--tool", metavar="NAME", help="only its runs [default: all, which need the same plan]")
 
@@ -47,19 +47,20 @@ def _add_file(command: argparse.ArgumentParser) -> None:
     command.add_argument("--file", type=Path, metavar="FILE", help=f"the memory [default: {path_memory.default_file()}]")
 
 
-def _select(options: argparse.Namespace) -> Selection:
-    _, results = read_table(options)
+def _select(options: argparse.Namespace) -> tuple[Selection, int]:
+    """Returns the choice, and the exit code."""
+    _, results, code = read_tables(options)
     kept = [result for result in results if options.tool in (None, result.configuration.tool)]
     if not kept:
-        raise ValueError(f"{options.table}: no run of {options.tool}")
-    return select(kept, options.rtt_ms / 1e3)
+        raise ValueError(f"--tool: the tables have no run of {options.tool}")
+    return select(kept, options.rtt_ms / 1e3), code
 
 
 def _choose(options: argparse.Namespace) -> int:
-    found = _select(options)
+    found, code = _select(options)
     if options.json:
         print(json.dumps(asdict(found)))
-        return 0
+        return code
     groups: tuple[tuple[str, Sequence[Candidate]], ...] = (
         ("chosen", [found.chosen]),
         ("as good", found.alternatives),
@@ -73,7 +74,7 @@ def _choose(options: argparse.Namespace) -> int:
         print(f"left out: {excluded.configuration}: {excluded.reason}")
     for caution in found.cautions:
         print(f"caution: {caution}")
-    return 0
+    return code
 
 
 def _interval(candidate: Candidate) -> str:
@@ -82,7 +83,8 @@ def _interval(candidate: Candidate) -> str:
 
 
 def _teach(options: argparse.Namespace) -> int:
-    chosen = _select(options).chosen
+    selection, code = _select(options)
+    chosen = selection.chosen
     streams = chosen.configuration.streams
     if streams is None:
         raise ValueError(f"{chosen.configuration}: this tool chooses the number of connections; select another one with --tool")
@@ -90,7 +92,7 @@ def _teach(options: argparse.Namespace) -> int:
         options.source, options.destination, connections=streams, bytes_per_s=chosen.mean_bits_per_s / 8, file=options.file
     )
     print(f"wrote {file}: {options.source} to {options.destination}: {streams} connections, {_interval(chosen)}")
-    return 0
+    return code
 
 
 def _learn(options: argparse.Namespace) -> int:

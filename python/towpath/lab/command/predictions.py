@@ -21,7 +21,9 @@ def add(commands: Commands) -> None:
     prediction.add_argument("destination", metavar="DESTINATION", help="a local place, or a URL for an upload")
     prediction.add_argument("--files", type=int, metavar="N", help="with --bytes: a number of files, instead of those of the source")
     prediction.add_argument("--bytes", metavar="SIZE", help="their total size, such as 100GB")
-    prediction.add_argument("--seconds", type=int, default=5, metavar="S", help="duration of the probe, 1 to 60 [default: 5]")
+    prediction.add_argument(
+        "--seconds", type=int, default=3, metavar="S", help="duration of the probe, 1 to 60 [default: 3, as for the calibration]"
+    )
     prediction.add_argument("--coverage", type=float, default=0.9, metavar="PART", help="probability of the interval [default: 0.9]")
     prediction.add_argument(
         "--calibration", type=Path, metavar="FILE", help="lines of JSON with predicted_s and actual_s of earlier copies"
@@ -34,6 +36,7 @@ def _predict(options: argparse.Namespace) -> int:
     if (options.files is None) != (options.bytes is None):
         raise ValueError("--files and --bytes need each other")
     calibration = predict.Calibration.read(options.calibration) if options.calibration else predict.emulated_copies()
+    calibration.factors(options.coverage)  # raises an error before the probe
     command = [program()]
     document = predict.run_probe(
         command, options.source, options.destination, seconds=options.seconds, files=options.files, size=options.bytes
@@ -43,7 +46,7 @@ def _predict(options: argparse.Namespace) -> int:
         print(json.dumps(vars(found)))
         return 0
     interval = f"{duration_text(found.earliest_s)} to {duration_text(found.latest_s)} with a probability of {100 * found.coverage:g} %"
-    what = f"{count(found.files, 'file')}, {found.bytes / 1e6:,.6g} MB"
+    what = f"{count(found.files, 'file')}, {found.bytes / 1e6:,.0f} MB"
     print(f"{what}: about {duration_text(found.seconds)}, {interval}, most of it for {found.bound}")
     print(f"  if {'; '.join(found.assumptions)}; interval from {found.calibration}")
     return 0

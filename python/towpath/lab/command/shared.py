@@ -9,21 +9,35 @@ import sys
 from pathlib import Path
 
 from towpath.lab.analysis import Analysis, analyse
-from towpath.lab.measure.campaign import TABLE
+from towpath.lab.measure.campaign import Campaign
 from towpath.lab.runs import Runs
 
+INCOMPLETE = 1
+"""Exit code if runs failed or are missing."""
 
-def add_table(command: argparse.ArgumentParser) -> None:
-    """Adds the arguments that `read_table` reads."""
-    command.add_argument("table", type=Path, metavar="TABLE", help="Parquet file of `measure` or `import`, or directory of a campaign")
+
+def add_tables(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments that `read_tables` reads."""
+    text = "Parquet file of `measure` or `import`, or directory of a campaign; several are read as one table"
+    command.add_argument("tables", type=Path, nargs="+", metavar="TABLE", help=text)
     command.add_argument("--with-limited", action="store_true", help="include runs that the machine limited, not the path")
 
 
-def read_table(options: argparse.Namespace) -> tuple[Runs, list[Analysis]]:
-    """Reads the table of the arguments, and returns it with its analysis."""
-    path: Path = options.table / TABLE if options.table.is_dir() else options.table
-    runs = Runs.read(path)
-    return runs, analyse(runs, with_limited=options.with_limited)
+def read_tables(options: argparse.Namespace) -> tuple[Runs, list[Analysis], int]:
+    """Reads the tables of the arguments. Returns them as one, its analysis, and the exit code: not 0 if a campaign lacks runs, which is
+    also printed."""
+    tables, code = [], 0
+    for path in options.tables:
+        if not path.is_dir():
+            tables.append(Runs.read(path))
+            continue
+        campaign = Campaign.of_directory(path)
+        tables.append(campaign.runs())
+        if missing := len(campaign.missing()):
+            print(f"towpath lab: {path}: {missing} of {campaign.plan.size} runs are missing; they may be slow ones", file=sys.stderr)
+            code = INCOMPLETE
+    runs = Runs.concat(tables)
+    return runs, analyse(runs, with_limited=options.with_limited), code
 
 
 def count(number: int, noun: str = "run") -> str:

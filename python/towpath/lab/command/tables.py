@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from towpath.lab import importers
-from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text
-from towpath.lab.command.shared import add_table, count, read_table
+from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, shape_text
+from towpath.lab.command.shared import add_tables, count, read_tables
 from towpath.lab.report import page
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def add(commands: Commands) -> None:
     convert.set_defaults(run=_import)
 
     profile = commands.add_parser("profile", help="print profiles, transitions and coefficients of a table of runs")
-    add_table(profile)
+    add_tables(profile)
     profile.add_argument("--json", action="store_true", help="print one JSON document")
     profile.set_defaults(run=_profile)
     report = commands.add_parser("report", help="write an HTML page of a table of runs")
-    add_table(report)
-    report.add_argument("--output", type=Path, metavar="FILE", help="the page [default: beside the table]")
-    report.add_argument("--title", metavar="TEXT", help="[default: the name of the table]")
+    add_tables(report)
+    report.add_argument("--output", type=Path, metavar="FILE", help="the page [default: beside the first table]")
+    report.add_argument("--title", metavar="TEXT", help="[default: the name of the first table]")
     report.set_defaults(run=_report)
 
 
@@ -48,12 +48,12 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    _, results = read_table(options)
+    _, results, code = read_tables(options)
     if options.json:
         print(json.dumps([result.document() for result in results], indent=2))
     else:
         print("\n\n".join(_text(result) for result in results))
-    return 0
+    return code
 
 
 def _text(result: Analysis) -> str:
@@ -69,19 +69,20 @@ def _text(result: Analysis) -> str:
         lines.append(f"left out: {count(profile.excluded)} that the machine limited")
     if isinstance(band, Unavailable):
         lines.append(f"no band: {band.reason}")
+    elif not band.is_reliable:
+        lines.append("less than 10 runs at a round trip: the intervals may be too narrow")
     if isinstance(transition, Unavailable):
         lines.append(f"shape not determined: {transition.reason}")
     else:
-        low_s, high_s = transition.bracket_s or (0.0, 0.0)
-        bracket = f", transition between {low_s * 1e3:g} and {high_s * 1e3:g} ms" if transition.shape == "dual" else ""
-        lines.append(f"shape: {transition.shape}{bracket}")
+        lines.append(f"shape: {shape_text(transition)}")
     lines.append(", ".join(f"{symbol} {coefficient_text(result, name)}" for symbol, name in COEFFICIENTS.items()))
     return "\n  ".join([title, *lines])
 
 
 def _report(options: argparse.Namespace) -> int:
-    runs, results = read_table(options)
-    output = options.output or (options.table / "report.html" if options.table.is_dir() else options.table.with_suffix(".html"))
-    output.write_text(page(runs, results, options.title or f"Runs of {options.table.name}"), encoding="utf-8")
+    runs, results, code = read_tables(options)
+    table: Path = options.tables[0]
+    output: Path = options.output or (table / "report.html" if table.is_dir() else table.with_suffix(".html"))
+    output.write_text(page(runs, results, options.title or f"Runs of {table.name}"), encoding="utf-8")
     print(f"wrote {output}")
-    return 0
+    return code

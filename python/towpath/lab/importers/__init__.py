@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,16 +82,25 @@ def read(paths: Iterable[str | os.PathLike[str]], format: str, known: Known = Kn
     """
     if format not in FORMATS:
         raise ValueError(f"format: {format!r}, expected one of {', '.join(FORMATS)}")
-    rows: list[dict[str, Any]] = []
-    importer = _formats()[format]
-    for path in map(Path, paths):
-        rows += importer(_text(path), str(path), known)
+    importer, tables = _formats()[format], []
     repetitions: dict[tuple[Any, ...], int] = {}
-    for row in rows:
-        key = tuple(row.get(column) for column in _CONDITIONS)
-        repetitions[key] = repetitions.get(key, -1) + 1
-        row.setdefault("repetition", repetitions[key])
-    return Runs.of_rows(rows, format)
+    for path in map(Path, paths):
+        try:
+            rows = importer(_text(path), str(path), known)
+        except _NO_VALUE as error:
+            raise ValueError(f"{path}: no complete result of {format}: {type(error).__name__} {error}") from error
+        if not rows:
+            raise ValueError(f"{path}: it has no run")
+        for row in rows:
+            key = tuple(row.get(column) for column in _CONDITIONS)
+            repetitions[key] = repetitions.get(key, -1) + 1
+            row.setdefault("repetition", repetitions[key])
+        tables.append(Runs.of_rows(rows, str(path)))
+    return Runs.concat(tables)
+
+
+_NO_VALUE = (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""Exceptions of importers for documents with other types or missing keys."""
 
 
 def _text(path: Path) -> str:
@@ -98,7 +108,7 @@ def _text(path: Path) -> str:
     with open_file(path, "rb") as file:
         try:
             content = file.read(MAX_BYTES + 1)
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: damaged gzip data: {error}") from error
     if len(content) > MAX_BYTES:
         raise ValueError(f"{path}: more than {MAX_BYTES:,} bytes")

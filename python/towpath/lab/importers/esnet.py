@@ -50,6 +50,8 @@ def _of_csv(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _row(record: dict[str, Any], run_id: str, known: Known, place: str) -> dict[str, Any]:
+    if None in record:
+        raise ValueError(f"{place}: more cells than columns")
     try:
         sender = record.get("sender_nic_gbit")
         return known.row(

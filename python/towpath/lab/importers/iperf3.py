@@ -59,6 +59,8 @@ def _row(result: dict[str, Any], name: str, known: Known) -> dict[str, Any]:
     start, end, test = result["start"], result["end"], result["start"]["test_start"]
     if test["protocol"] != "TCP":
         raise ValueError(f"{name}: a test of {test['protocol']}, expected TCP")
+    if test.get("bidir") or test.get("target_bitrate"):
+        raise ValueError(f"{name}: a test with --bidir or --bitrate, expected one direction at full rate")
     received = end["sum_received"]
     rtts = [stream["sender"]["min_rtt"] for stream in end["streams"] if stream["sender"].get("min_rtt")]
     if known.rtt_s is None and not rtts:
@@ -67,17 +69,18 @@ def _row(result: dict[str, Any], name: str, known: Known) -> dict[str, Any]:
     cpu = end.get("cpu_utilization_percent", {})
     return known.row(
         run_id=f"{name}#{start['cookie']}",
-        tool="iperf3",
+        tool="iperf3-reverse" if test["reverse"] else "iperf3",
         transport=end.get("sender_tcp_congestion"),
         streams=test["num_streams"],
         buffer_bytes=start.get("sock_bufsize") or None,
         rtt_s=min(rtts, default=0) * MICROSECONDS,
         started=datetime.fromtimestamp(start["timestamp"]["timesecs"], timezone.utc),
         planned_s=test["duration"] or None,
+        planned_bytes=test.get("bytes") or None,
         duration_s=received["seconds"],
         bytes=received["bytes"],
         throughput_bits_per_s=8 * received["bytes"] / received["seconds"],
-        detail=json.dumps({"version": start["version"], "reverse": bool(test["reverse"]), "cpu_percent": cpu}),
+        detail=json.dumps({"version": start["version"], "cpu_percent": cpu}),
         intervals=[piece for interval in measured for piece in _pieces(interval)],
     )
 

@@ -13,14 +13,14 @@ from towpath.lab.importers import Known
 
 
 def read_trace(text: str, name: str, known: Known) -> list[dict[str, Any]]:
-    """Reads the legs of a trace. Raises `ValueError` for a leg without samples of its sender."""
+    """Reads the legs of a trace. Raises `ValueError` for a leg that lacks samples of a sender."""
     begin, legs = _legs(text, name)
     rows = []
     for leg, samples in legs:
         senders = [sample for sample in samples if sample["sender"]]
         connections = {sample["connection"]: sample for sample in senders}
-        if not connections:
-            raise ValueError(f"{name}: leg {leg['leg']} has no sample of its sender")
+        if len(connections) != leg["connections"]:
+            raise ValueError(f"{name}: leg {leg['leg']} has samples of {len(connections)} of {leg['connections']} senders")
         size = sum(sample["bytes"] for sample in connections.values())
         duration_s = max(sample["t_s"] for sample in connections.values())
         rtts = [sample["min_rtt_s"] for sample in senders if sample["min_rtt_s"] > 0]

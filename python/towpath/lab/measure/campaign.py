@@ -34,7 +34,17 @@ class Campaign:
         if stored.exists() and stored.read_text() != plan_text:
             raise ValueError(f"{stored} differs from {name}: continue with the same plan, or choose another directory")
         stored.write_text(plan_text)
+        self._remove_cut_off_line()
         self.rows = self._read_lines()
+
+    @classmethod
+    def of_directory(cls, directory: Path) -> Campaign:
+        """Reads a campaign without a change, also one that is being measured. Raises `OSError` if there is none."""
+        campaign = cls.__new__(cls)
+        campaign.plan = Plan.parse((directory / PLAN).read_text(), str(directory / PLAN))
+        campaign.directory = directory
+        campaign.rows = campaign._read_lines()
+        return campaign
 
     def missing(self) -> list[Cell]:
         """Returns the cells that have no run, in the order of the plan."""
@@ -53,11 +63,11 @@ class Campaign:
                 try:
                     with emulated_path(towpath, self.plan.emulator, cell) as hosts:
                         row = self._run(cell, hosts, state)
-                except (ToolError, ValueError) as error:
+                    self._append(row)
+                except (ToolError, ValueError, LookupError, ArithmeticError) as error:
                     failures.append(f"{cell.run_id}: {error}")
                     report(f"{number}/{len(cells)} {failures[-1]}")
                 else:
-                    self._append(row)
                     report(f"{number}/{len(cells)} {_line(row)}")
         return failures
 
@@ -95,17 +105,24 @@ class Campaign:
         }
 
     def _append(self, row: dict[str, Any]) -> None:
+        """Appends a row that is valid; raises `ValueError` otherwise."""
+        Runs.of_rows([_with_time(row)], row["run_id"])
         with (self.directory / LINES).open("a") as file:
             file.write(json.dumps(row) + "\n")
         self.rows.append(_with_time(row))
 
-    def _read_lines(self) -> list[dict[str, Any]]:
-        """Reads the runs so far. A line that an interruption cut off is removed, so its run is measured again."""
+    def _remove_cut_off_line(self) -> None:
+        """Removes a last line that an interruption cut off, so its run is measured again."""
         path = self.directory / LINES
-        text = path.read_text() if path.exists() else ""
-        whole, _, cut_off = text.rpartition("\n")
-        if cut_off:
-            path.write_text(whole + "\n" if whole else "")
+        content = path.read_bytes() if path.exists() else b""
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)
+
+    def _read_lines(self) -> list[dict[str, Any]]:
+        """Reads the runs so far, without a last line that is not complete."""
+        path = self.directory / LINES
+        whole, _, _ = (path.read_text() if path.exists() else "").rpartition("\n")
         try:
             return [_with_time(json.loads(line)) for line in whole.splitlines()]
         except (ValueError, KeyError, TypeError) as error:

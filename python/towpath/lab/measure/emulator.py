@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -16,7 +17,11 @@ from towpath.lab.measure.plan import Cell, Emulator
 CLIENT, SERVER = "198.18.0.1", "198.18.0.2"
 """Addresses of host 1, which receives, and of host 2, which sends."""
 
+LOCK = Path("/run/towpath-lab.lock")
+"""Held by a running campaign. Has the original value of the setting until that is restored."""
+
 DEADLINE_S = 20
+"""Time for the emulator to start, to report and to end."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,27 @@ class Hosts:
 def permitted_transports() -> Iterator[None]:
     """Permits each congestion control of the kernel in the hosts of emulators, and restores the setting at the end.
 
-    The kernel lets a namespace use only those that are permitted to users without privileges.
+    The kernel lets a namespace use only those that are permitted to users without privileges. A lock has the original value, so that the
+    next campaign restores it if this one is killed. Raises `OSError` without root, and if another campaign runs: both would share the
+    processors.
     """
     permitted, available = (Path(f"/proc/sys/net/ipv4/tcp_{which}_congestion_control") for which in ("allowed", "available"))
-    before = permitted.read_text()
-    permitted.write_text(available.read_text())
-    try:
-        yield
-    finally:
-        permitted.write_text(before)
+    if os.geteuid() != 0:
+        raise PermissionError("the emulator needs root")
+    with LOCK.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(f"another campaign runs on this machine (it holds {LOCK}): wait until it ends") from None
+        lock.seek(0)
+        before = lock.read() or permitted.read_text()
+        LOCK.write_text(before)
+        permitted.write_text(available.read_text())
+        try:
+            yield
+        finally:
+            permitted.write_text(before)
+            lock.truncate(0)
 
 
 @contextlib.contextmanager
@@ -69,7 +86,10 @@ def emulated_path(towpath: Path, path: Emulator, cell: Cell) -> Iterator[Hosts]:
 
 
 def _wan(towpath: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([towpath, "wan", *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
+    try:
+        done = subprocess.run([towpath, "wan", *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"towpath wan {arguments[0]} did not end within {DEADLINE_S} s") from error
     if done.returncode:
         raise OSError(f"towpath wan {arguments[0]}: {done.stderr.strip()}")
     return done

@@ -162,7 +162,7 @@ class _Expectation:
         value = owner[self.key]
         elements: Iterable[Any] = value if self.is_list and isinstance(value, tuple) else (value,)
         is_valid = isinstance(value, tuple) == self.is_list and all(map(self._is_valid, elements))
-        if not is_valid or (self.is_list and len(set(value)) < max(len(value), int(self.is_required))):
+        if not is_valid or (self.is_list and (len(set(value)) < len(value) or (not value and self.key != "buffers"))):
             raise ValueError(f"{name}: {self.key} = {value!r}: expected {self.text}")
 
     def _is_valid(self, value: Any) -> bool:

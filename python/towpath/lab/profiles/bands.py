@@ -98,23 +98,26 @@ def hoeffding(profile: Profile, *, coverage: float = 0.95) -> Band:
 
 def prediction(profile: Profile, *, coverage: float = 0.9) -> Band:
     """Returns intervals for the next run at each round trip (conformal: V. Vovk et al., "Algorithmic Learning in a Random World",
-    2005). The residuals of all round trips, relative to their standard deviations, are one sample.
+    2005). The differences of each run from the others, relative to their standard deviation, are one sample over all round trips.
 
-    Raises `ValueError` if there are too few runs for the coverage: n runs reach 1 − 1 / (n + 1).
+    Needs three runs at each round trip, as it leaves one out. Raises `ValueError` also if there are too few runs for the coverage: n runs
+    reach 1 − 1 / (n + 1).
     """
-    _check(profile, coverage, 2)
-    scores = []
-    for sample in profile.samples:
-        others = (sample.sum() - sample) / (len(sample) - 1)
-        deviation = sample.std(ddof=1)
-        scores.append(np.abs(sample - others) / deviation if deviation > 0 else np.zeros(len(sample)))
-    ordered = np.sort(np.concatenate(scores))
+    _check(profile, coverage, 3)
+    scores = [_score(np.delete(sample, at), sample[at]) for sample in profile.samples for at in range(len(sample))]
+    ordered = np.sort(scores)
     rank = int(np.ceil(coverage * (len(ordered) + 1)))
     if rank > len(ordered):
         raise ValueError(f"coverage: {len(ordered)} runs reach at most {1 - 1 / (len(ordered) + 1):.3f}, not {coverage}")
-    half = ordered[rank - 1] * profile.deviations
+    half = ordered[rank - 1] * profile.deviations * np.sqrt(1 + 1 / profile.counts)
     lower = np.maximum(profile.means - half, 0)
     return Band("prediction", profile.rtt_s, lower, profile.means + half, coverage, False, bool(profile.counts.min() >= 5))
+
+
+def _score(others: FloatArray, run: float) -> float:
+    """Returns the difference of a run from others, relative to the standard deviation of that difference."""
+    deviation = others.std(ddof=1) * np.sqrt(1 + 1 / len(others))
+    return float(abs(run - others.mean()) / deviation) if deviation > 0 else 0.0
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ class Transition:
     two round trips, for a concave one the last two."""
     set_s: tuple[tuple[float, float], ...]
     """The brackets of all fits that are as good, by round trip; all brackets if indeterminate."""
+    shapes: tuple[str, ...]
+    """The shapes of these fits: more than one if the runs do not decide between them."""
     errors: FloatArray
     """For each segment the weighted sum of squares of its fit, in variances of the mean."""
     fit_bits_per_s: FloatArray
@@ -74,11 +76,18 @@ def find_transition(profile: Profile, *, level: float = 0.95) -> Transition:
     best = int(np.argmin(errors))
     brackets = [(float(low), float(high)) for low, high in itertools.pairwise(rtts)]
     if _error(means, weights, line) < errors[best] + chdtri(LINE_FREEDOM, 1 - level):
-        return Transition("indeterminate", None, tuple(brackets), errors, line)
+        return Transition("indeterminate", None, tuple(brackets), ("indeterminate",), errors, line)
     is_as_good = errors <= errors[best] + chdtri(1, 1 - level)
-    shape = {0: "convex", len(steps) - 1: "concave"}.get(best, "dual")
-    as_good = tuple(bracket for bracket, good in zip(brackets, is_as_good, strict=True) if good)
-    return Transition(shape, brackets[best], as_good, errors, fits[best])
+    shapes = ["convex", *["dual"] * (len(steps) - 2), "concave"]
+    as_good = [segment for segment in range(len(steps)) if is_as_good[segment]]
+    return Transition(
+        shapes[best],
+        brackets[best],
+        tuple(brackets[segment] for segment in as_good),
+        tuple(dict.fromkeys(shapes[segment] for segment in as_good)),
+        errors,
+        fits[best],
+    )
 
 
 def _variances_of_means(profile: Profile) -> FloatArray:
