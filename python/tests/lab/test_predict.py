@@ -74,7 +74,7 @@ def test_a_calibration_from_a_file(tmp_path):
 
 
 def test_the_package_has_a_calibration():
-    lower, upper = emulated_copies().factors(0.5)
+    lower, upper = emulated_copies().factors(0.9)
     assert 0.5 < lower < upper < 2
 
 
