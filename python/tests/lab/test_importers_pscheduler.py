@@ -39,7 +39,7 @@ def output(tmp_path_factory):
     try:
         while b"listening" not in server.stdout.readline():
             assert server.poll() is None
-        options = ["--parallel", "2", "--time", "1", "--omit", "1", "--interval", "0.25", "--bitrate", "100M", "--json"]
+        options = ["--parallel", "2", "--time", "1", "--omit", "1", "--interval", "0.25", "--json"]
         command = ["iperf3", "--client", "127.0.0.1", "--port", "35204", *options]
         return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
     finally:

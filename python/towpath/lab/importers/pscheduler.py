@@ -89,7 +89,7 @@ def _row(document: dict[str, Any], run_id: str, known: Known) -> dict[str, Any]:
     size = _bytes(total)
     return known.row(
         run_id=run_id,
-        tool=_tool(record),
+        tool=f"{_tool(record)}-reverse" if spec.get("reverse") else _tool(record),
         transport=spec.get("congestion"),
         streams=spec.get("parallel") or len(result["summary"]["streams"]) or None,
         buffer_bytes=spec.get("window-size"),
