@@ -2,9 +2,9 @@
 
 import copy
 import json
-import subprocess
 
 import pytest
+from real_iperf3 import run_iperf3
 
 from towpath.lab import importers
 
@@ -31,20 +31,9 @@ def result_of(output):
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory):
-    """The output of the real iperf3 over loopback: two streams, a second that is omitted and one that counts."""
-    server = subprocess.Popen(
-        ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", "35204", "--forceflush"], stdout=subprocess.PIPE
-    )
-    try:
-        while b"listening" not in server.stdout.readline():
-            assert server.poll() is None
-        options = ["--parallel", "2", "--time", "1", "--omit", "1", "--interval", "0.25", "--json"]
-        command = ["iperf3", "--client", "127.0.0.1", "--port", "35204", *options]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
-    finally:
-        server.kill()
-        server.wait()
+def output():
+    """The output of the real iperf3."""
+    return json.loads(run_iperf3(35204))
 
 
 @pytest.fixture

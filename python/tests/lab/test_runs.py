@@ -2,9 +2,9 @@
 
 import gzip
 import json
-import subprocess
 
 import pytest
+from real_iperf3 import run_iperf3
 
 from towpath.lab import importers
 from towpath.lab.runs import Runs, rate_text
@@ -69,22 +69,9 @@ def test_rates_have_units():
 
 @pytest.fixture(scope="module")
 def iperf3_result(tmp_path_factory):
-    """A result of the real iperf3 over loopback: two streams, a second that is omitted and one that counts."""
+    """The file of a result of the real iperf3."""
     directory = tmp_path_factory.mktemp("iperf3")
-    server = subprocess.Popen(
-        ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", "35201", "--forceflush"], stdout=subprocess.PIPE
-    )
-    try:
-        # The server writes this line when it listens.
-        while b"listening" not in server.stdout.readline():
-            assert server.poll() is None
-        options = ["--parallel", "2", "--time", "1", "--omit", "1", "--interval", "0.25", "--json"]
-        client = ["iperf3", "--client", "127.0.0.1", "--port", "35201", *options]
-        output = subprocess.run(client, capture_output=True, text=True, timeout=30, check=True).stdout
-    finally:
-        server.kill()
-        server.wait()
-    (directory / "result.json").write_text(output)
+    (directory / "result.json").write_text(run_iperf3(35201))
     return directory / "result.json"
 
 

@@ -218,10 +218,6 @@ class Runs:
             received += np.interp(edges, times, np.concatenate([[0], of_stream["bytes"].cumsum()]))
         return np.asarray(8 * np.diff(received) / interval_s, dtype=np.float64)
 
-    def where(self, is_kept: Callable[[pd.DataFrame], Any]) -> Runs:
-        """Returns the rows for which `is_kept(frame())` is true."""
-        return Runs(self.table.filter(pa.array(is_kept(self.frame()).to_numpy(dtype=bool))))
-
     def configurations(self) -> list[tuple[Configuration, Runs]]:
         """Returns the runs of each configuration, in the order of their first rows."""
         keys = [Configuration(**row) for row in self.table.select([field.name for field in fields(Configuration)]).to_pylist()]

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 MAX_BUSY = 0.9
-"""Share of the time of all processors, or of one of them, above which they are taken for the limit of a run."""
+"""Share of the time of all processors above which they count as the limit of a run."""
+
+MAX_BUSIEST = 0.98
+"""The same for the busiest processor alone: threads of one stream can be on one processor."""
 
 _SYSCTLS = ("net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "net.ipv4.tcp_no_metrics_save")
 
@@ -50,4 +53,4 @@ def limit_of(busy: float, busiest: float, lost_packets: int) -> str | None:
 
     The busiest processor alone counts only if all of it was used: threads of one stream are on one processor.
     """
-    return "cpu" if busy > MAX_BUSY or busiest > 0.98 or lost_packets > 0 else None
+    return "cpu" if busy > MAX_BUSY or busiest > MAX_BUSIEST or lost_packets > 0 else None
