@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -26,13 +27,15 @@ from lab_lines import read_lines
 from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of, state
 from towpath.lab.measure.plan import Cell, Emulator
-from towpath.lab.predict import Calibration, run_probe
+from towpath.lab.predict import LONG_RTT_S, Calibration, run_probe
 
 RESULTS = pathlib.Path(__file__).parent / "results" / "lab"
 PROBE_S = 3
 PORT = 1094
 COPY_DEADLINE_S = 600
 COVERAGE = 0.9
+CLASSES = {"short": False, "long": True}
+"""Names of the classes of round trips in the calibration of the package, and whether they are long."""
 
 
 def conditions(trial: int) -> dict[str, object]:
@@ -109,13 +112,25 @@ def run(towpath: pathlib.Path, trial: int) -> dict[str, object]:
     }
 
 
-def covered(records: list[dict], fold: int) -> list[tuple[bool, float]]:
-    """Returns for each trial of a fold whether its time is in the interval from the other fold, and upper / lower end."""
-    others = [record for record in records if record["trial"] % 2 != fold]
-    calibration = Calibration.of_copies([record["predicted_s"] for record in others], [record["actual_s"] for record in others])
-    lower, upper = calibration.factors(COVERAGE)
-    own = [record for record in records if record["trial"] % 2 == fold]
-    return [(lower <= record["actual_s"] / record["predicted_s"] <= upper, upper / lower) for record in own]
+def is_long(record: dict) -> bool:
+    return record["rtt_ms"] / 1e3 >= LONG_RTT_S
+
+
+def calibration(records: list[dict]) -> Calibration:
+    return Calibration.of_copies([record["predicted_s"] for record in records], [record["actual_s"] for record in records])
+
+
+def intervals(records: list[dict]) -> dict[int, tuple[bool, float]]:
+    """Returns by trial whether its time is in the interval, and upper / lower end. The interval is from trials of the same class of round
+    trips with the other parity of their numbers."""
+    found = {}
+    for fold, long in itertools.product((0, 1), (False, True)):
+        of_class = [record for record in records if is_long(record) == long]
+        lower, upper = calibration([record for record in of_class if record["trial"] % 2 != fold]).factors(COVERAGE)
+        for record in of_class:
+            if record["trial"] % 2 == fold:
+                found[record["trial"]] = lower <= record["actual_s"] / record["predicted_s"] <= upper, upper / lower
+    return found
 
 
 GROUPS = {
@@ -136,22 +151,22 @@ GROUPS = {
 
 
 def table(records: list[dict]) -> str:
-    """Formats errors and coverage. Each half of the trials has its interval from the other half."""
-    in_interval = {}
-    for fold in (0, 1):
-        own = [record["trial"] for record in records if record["trial"] % 2 == fold]
-        in_interval |= dict(zip(own, covered(records, fold), strict=True))
-    rows = ["| trials | number | median error | 90 % of the errors below | in the 90 % interval |", "| --- | ---: | ---: | ---: | ---: |"]
+    """Formats errors and coverage."""
+    found = intervals(records)
+    rows = ["| trials | number | median error | 90 % of the errors below | in the 90 % interval | its upper / lower end, median |"]
+    rows.append("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, is_member in GROUPS.items():
         members = [record for record in records if is_member(record)]
         if not members:
             continue
         errors = sorted(abs(record["actual_s"] / record["predicted_s"] - 1) for record in members)
-        share = statistics.mean(in_interval[record["trial"]][0] for record in members)
+        share = statistics.mean(found[record["trial"]][0] for record in members)
+        width = statistics.median(found[record["trial"]][1] for record in members)
         high = errors[min(int(0.9 * len(errors)), len(errors) - 1)]
-        rows.append(f"| {name} | {len(members)} | {100 * statistics.median(errors):.1f} % | {100 * high:.1f} % | {100 * share:.0f} % |")
-    width = statistics.median(width for _, width in in_interval.values())
-    return "\n".join([*rows, "", f"The interval's upper / lower end is {width:.2f}."])
+        rows.append(
+            f"| {name} | {len(members)} | {100 * statistics.median(errors):.1f} % | {100 * high:.1f} % | {100 * share:.0f} % | {width:.2f} |"
+        )
+    return "\n".join(rows)
 
 
 def main() -> int:
@@ -164,8 +179,9 @@ def main() -> int:
     options.results.mkdir(parents=True, exist_ok=True)
     lines = options.results / "predictions.jsonl"
     records = read_lines(lines)
-    (options.results / "machine.json").write_text(json.dumps(state(), indent=1) + "\n")
     missing = sorted(set(range(options.trials)) - {record["trial"] for record in records})
+    if missing:
+        (options.results / "machine.json").write_text(json.dumps(state(), indent=1) + "\n")
     with permitted_transports() if missing else contextlib.nullcontext():
         for trial in missing:
             records.append(run(options.towpath.resolve(), trial))
@@ -175,9 +191,9 @@ def main() -> int:
     (options.results / "predictions.md").write_text(table(records) + "\n")
     print(table(records))
     if options.calibration:
-        calibration = Calibration.of_copies([record["predicted_s"] for record in records], [record["actual_s"] for record in records])
-        ratios = [round(float(ratio), 4) for ratio in calibration.log_ratios]
-        options.calibration.write_text(json.dumps({"source": "bench/lab_predict.py", "log_ratios": ratios}) + "\n")
+        ratios = {name: calibration([record for record in records if is_long(record) == long]).log_ratios for name, long in CLASSES.items()}
+        rounded = {name: [round(float(ratio), 4) for ratio in of_class] for name, of_class in ratios.items()}
+        options.calibration.write_text(json.dumps({"source": "bench/lab_predict.py", "log_ratios": rounded}) + "\n")
     return 0
 
 

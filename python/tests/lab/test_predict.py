@@ -74,8 +74,15 @@ def test_a_calibration_from_a_file(tmp_path):
 
 
 def test_the_package_has_a_calibration():
-    lower, upper = emulated_copies().factors(0.9)
-    assert 0.5 < lower < upper < 2
+    short, long = (upper / lower for lower, upper in (emulated_copies(rtt_s).factors(0.9) for rtt_s in (0.019, 0.02)))
+    assert 1 < short < 1.1 < long < 2
+
+
+def test_the_default_calibration_is_that_of_the_round_trip():
+    probe = {"predictions": [{"seconds": 10, "bound": "network", "files": 1, "bytes": 1, "assumptions": []}]}
+    short, long, unknown = (predict(probe | {"min_rtt_s": rtt_s}) for rtt_s in (0.001, 0.1, None))
+    assert short.calibration.endswith("short round trips") and long == unknown
+    assert (short.earliest_s, short.latest_s) == pytest.approx([10 * factor for factor in emulated_copies(0.001).factors(0.9)])
 
 
 def test_a_probe_without_a_prediction_says_why():

@@ -30,6 +30,9 @@ from towpath.lab.checks import FloatArray
 MAX_PROBE_S = 600
 """Maximum time of a probe, its storage included."""
 
+LONG_RTT_S = 0.02
+"""Round trip in seconds from which a path counts as long: the errors of predictions are about five times as large there."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -99,15 +102,18 @@ class Prediction:
     """Source of the interval."""
 
 
-def emulated_copies() -> Calibration:
-    """Returns the calibration from copies over emulated paths without other traffic (bench/results/lab)."""
+def emulated_copies(rtt_s: float) -> Calibration:
+    """Returns the calibration from copies over emulated paths without other traffic (bench/results/lab): those with a round trip that is
+    long (`LONG_RTT_S`) if `rtt_s` is, else those with a short one."""
     text = resources.files("towpath.lab").joinpath("emulated_copies.json").read_text()
-    return Calibration(np.array(json.loads(text)["log_ratios"]), "copies over emulated paths")
+    name = "long" if rtt_s >= LONG_RTT_S else "short"
+    return Calibration(np.array(json.loads(text)["log_ratios"][name]), f"copies over emulated paths with {name} round trips")
 
 
-def predict(probe: dict[str, Any], calibration: Calibration, *, coverage: float = 0.9) -> Prediction:
-    """Predicts a copy from the document of `towpath probe --json` with one prediction. Raises `ValueError` for another document, with
-    the reasons for which legs were not measured."""
+def predict(probe: dict[str, Any], calibration: Calibration | None = None, *, coverage: float = 0.9) -> Prediction:
+    """Predicts a copy from the document of `towpath probe --json` with one prediction. The calibration is by default that of
+    `emulated_copies` for the round trip of the probe. Raises `ValueError` for another document, with the reasons for which legs were not
+    measured."""
     predictions = probe.get("predictions")
     if not isinstance(predictions, list) or len(predictions) != 1:
         reasons = "; ".join(
@@ -115,6 +121,9 @@ def predict(probe: dict[str, Any], calibration: Calibration, *, coverage: float 
         )
         raise ValueError(f"probe: expected one prediction{f' ({reasons})' if reasons else ''}")
     found = predictions[0]
+    if calibration is None:
+        # A probe has a round trip if it has a prediction; without one the wider interval is the safe one.
+        calibration = emulated_copies(LONG_RTT_S if probe.get("min_rtt_s") is None else probe["min_rtt_s"])
     lower, upper = calibration.factors(coverage)
     median = math.exp(float(np.median(calibration.log_ratios)))
     return Prediction(

@@ -35,8 +35,9 @@ def add(commands: Commands) -> None:
 def _predict(options: argparse.Namespace) -> int:
     if (options.files is None) != (options.bytes is None):
         raise ValueError("--files and --bytes need each other")
-    calibration = predict.Calibration.read(options.calibration) if options.calibration else predict.emulated_copies()
-    calibration.factors(options.coverage)  # raises an error before the probe
+    calibration = predict.Calibration.read(options.calibration) if options.calibration else None
+    for used in [calibration] if calibration else [predict.emulated_copies(0), predict.emulated_copies(predict.LONG_RTT_S)]:
+        used.factors(options.coverage)  # raises an error before the probe
     command = [program()]
     document = predict.run_probe(
         command, options.source, options.destination, seconds=options.seconds, files=options.files, size=options.bytes
