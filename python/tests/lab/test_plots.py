@@ -5,7 +5,7 @@ import pytest
 
 from towpath.lab.analysis import analyse
 from towpath.lab.dynamics import aggregate_map, split_phases, surrogate_test
-from towpath.lab.plots import plot_coefficients, plot_heat_map, plot_map, plot_profiles, plot_trace, svg
+from towpath.lab.plots import plot_coefficients, plot_grid, plot_heat_map, plot_map, plot_profiles, plot_relation, plot_trace, svg
 from towpath.lab.profiles import Profile
 from towpath.lab.runs import Runs
 
@@ -95,3 +95,26 @@ def test_the_trace_of_a_run_keeps_its_bytes():
         runs.trace("a", 3)
     with pytest.raises(KeyError):
         runs.trace("b", 1)
+
+
+def test_relations():
+    axes = plot_relation({"bbr": ([1, 2], [3, 4])}, "x", "y", curves={"model": ([0, 5], [1, 1])}).axes[0]
+    assert [(line.get_label(), list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines] == [
+        ("bbr", [1, 2], [3, 4]),
+        ("model", [0, 5], [1, 1]),
+    ]
+    assert axes.get_xlabel() == "x" and axes.get_ylabel() == "y"
+    with pytest.raises(ValueError, match="points"):
+        plot_relation({}, "x", "y")
+
+
+def test_equal_figures_have_equal_texts(results):
+    assert svg(plot_profiles(results)) == svg(plot_profiles(results))
+
+
+def test_grids():
+    axes = plot_grid([[1e6, 2e6], [3e6, 4e6], [5e6, 6e6]], "flows", [1, 2, 4], "block", ["8 KiB", "64 KiB"]).axes[0]
+    assert axes.images[0].get_array().tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert [text.get_text() for text in axes.texts] == ["1", "2", "3", "4", "5", "6"]
+    with pytest.raises(ValueError, match=r"shape \(1, 2\), expected \(2, 2\)"):
+        plot_grid([[1, 2]], "x", [1, 2], "y", [1, 2])

@@ -9,8 +9,9 @@ Functions return a `matplotlib.figure.Figure`, and draw without a display.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
@@ -116,21 +117,54 @@ def plot_heat_map(profiles: dict[int, Profile]) -> Figure:
     rtts_s = profiles[streams[0]].rtt_s if streams else np.array([])
     if not streams or any(not np.array_equal(profile.rtt_s, rtts_s) for profile in profiles.values()):
         raise ValueError("profiles: expected one or more, with the same round trips")
-    means = np.stack([profiles[count].means for count in streams]) / 1e6
-    figure, axes = _figure(height=1.5 + 0.4 * len(streams))
-    image = axes.imshow(means, aspect="auto", origin="lower", cmap="viridis", vmin=0)
-    axes.set_xticks(range(len(rtts_s)), [f"{rtt * 1e3:g}" for rtt in rtts_s])
-    axes.set_yticks(range(len(streams)), [str(count) for count in streams])
-    axes.set_xlabel("round trip / ms")
-    axes.set_ylabel("streams")
+    means = [profiles[count].means for count in streams]
+    return plot_grid(means, "streams", streams, "round trip / ms", [f"{rtt * 1e3:g}" for rtt in rtts_s])
+
+
+def plot_grid(bits_per_s: npt.ArrayLike, row_label: str, rows: Sequence[object], column_label: str, columns: Sequence[object]) -> Figure:
+    """Draws throughputs as colours, with their numbers. `bits_per_s` has a row for each of `rows`, the first one at the bottom."""
+    values = np.asarray(bits_per_s, dtype=np.float64) / 1e6
+    if values.shape != (len(rows), len(columns)):
+        raise ValueError(f"bits_per_s: shape {values.shape}, expected ({len(rows)}, {len(columns)})")
+    figure, axes = _figure(height=1.5 + 0.4 * len(rows))
+    image = axes.imshow(values, aspect="auto", origin="lower", cmap="viridis", vmin=0)
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(column, row, f"{value:.0f}", ha="center", va="center", color="w" if value < values.max() / 2 else "k", fontsize="small")
+    axes.set_xticks(range(len(columns)), [str(column) for column in columns])
+    axes.set_yticks(range(len(rows)), [str(row) for row in rows])
+    axes.set_xlabel(column_label)
+    axes.set_ylabel(row_label)
     figure.colorbar(image, label="throughput / (Mbit/s)")
     return figure
 
 
+def plot_relation(
+    points: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
+    x_label: str,
+    y_label: str,
+    *,
+    curves: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]] | None = None,
+) -> Figure:
+    """Draws groups of points (x, y), with a name each, and curves such as those of models beside them."""
+    if not points:
+        raise ValueError("points: expected one group or more")
+    figure, axes = _figure()
+    for label, (x, y) in points.items():
+        axes.plot(x, y, "o", markersize=3, alpha=0.7, label=label)
+    for label, (x, y) in (curves or {}).items():
+        axes.plot(x, y, "-", linewidth=1, label=label)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.legend(fontsize="small")
+    return figure
+
+
 def svg(figure: Figure) -> str:
-    """Returns a figure as the element of an HTML page."""
+    """Returns a figure as the element of an HTML page, or of a file. The same figure gives the same text."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
+    # Identifiers are random without a salt; text as paths is many times larger.
+    with matplotlib.rc_context({"svg.hashsalt": "towpath", "svg.fonttype": "none"}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 

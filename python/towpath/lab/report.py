@@ -7,9 +7,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pandas as pd
+
 from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, shape_text
 from towpath.lab.plots import MAX_PER_FIGURE, plot_coefficients, plot_profiles, svg
 from towpath.lab.runs import Runs
+from towpath.lab.traces import trace_frame
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -27,6 +30,10 @@ trips, and the transition is within the bracket. A profile is <em>indeterminate<
 C<sub>CC</sub> = that mean − the middle of the chord, and C<sub>UC</sub> = ((1 − C<sub>UU</sub>) + (1/2 + C<sub>CC</sub>)) / 2; their
 intervals are from resampled runs. They only compare for the same round trips and normaliser. (N. Rao, "Some Science Aspects of
 Wide-Area Data Transport", 2018.)</p>
+<p>The ramp of a run ends where its rate reaches 90 % of the median of its last half. The variation is standard deviation / mean of the rate
+after the ramp, in intervals at least as long as all round trips. The exponent is the mean of ln |dY / dX| over the map of consecutive
+rates; noise has a large one too, so a run has structure only if its exponent is below those of 39 surrogates with the same values and
+spectrum.</p>
 """
 
 
@@ -42,6 +49,7 @@ def page(runs: Runs, results: Sequence[Analysis], title: str) -> str:
         "<h2>Coefficients</h2>",
         *_coefficient_figure(results),
         _coefficient_table(results),
+        *_dynamics(runs),
         f"<h2>Method</h2>{_METHOD}",
         "<h2>Machine</h2>",
         _machine(runs),
@@ -97,11 +105,33 @@ def _coefficient_table(results: Sequence[Analysis]) -> str:
     return _table(["configuration", *COEFFICIENTS], rows)
 
 
+def _dynamics(runs: Runs) -> list[str]:
+    """Returns the section on traces, limited runs included; nothing if no run has one."""
+    traces = trace_frame(runs)
+    if (traces.outcome == "no trace").all():
+        return []
+    rows = []
+    for key, of_key in runs.configurations():
+        joined = of_key.frame().set_index("run_id").join(traces)
+        for rtt_s, group in joined.groupby("rtt_s"):
+            medians = [_median(group[column], factor) for column, factor in (("ramp_s", 1), ("variation", 100), ("exponent", 1))]
+            verdicts = group.verdict.dropna().value_counts()
+            counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+            rows.append([str(key), f"{rtt_s * 1e3:g}", *medians, counted])  # type: ignore[operator]
+    header = ["configuration", "round trip / ms", "ramp / s", "variation / %", "exponent", "runs"]
+    return ["<h2>Dynamics</h2>", "<p>Medians of the runs, those that the machine limited included.</p>", _table(header, rows)]
+
+
+def _median(values: pd.Series[Any], factor: float) -> str:
+    known = values.dropna()
+    return "" if known.empty else f"{factor * known.median():.3g}"
+
+
 def _machine(runs: Runs) -> str:
     states = {text for text in runs.table.column("machine").to_pylist() if text}
     if not states:
         return "<p>The table does not have the state of the machine.</p>"
-    changing = ("busy", "busiest", "stolen", "load", "lost_packets")
+    changing = ("busy", "busiest", "stolen", "load", "lost_packets", "late_s")
     fixed = {json.dumps({key: value for key, value in json.loads(state).items() if key not in changing}, indent=2) for state in states}
     return "".join(f"<pre>{html.escape(state)}</pre>" for state in sorted(fixed))
 

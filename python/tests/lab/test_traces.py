@@ -1,0 +1,61 @@
+"""The dynamics of tables of runs."""
+
+import numpy as np
+import pytest
+
+from towpath.lab.analysis import analyse
+from towpath.lab.report import page
+from towpath.lab.runs import Runs
+from towpath.lab.traces import SAMPLES, trace_results
+
+
+def run(name, rates, interval_s=0.1, rtt_s=0.05):
+    sizes = (np.asarray(rates) * interval_s / 8).astype(int)
+    intervals = [
+        {"stream": 0, "start_s": at * interval_s, "end_s": (at + 1) * interval_s, "bytes": int(size)} for at, size in enumerate(sizes)
+    ]
+    duration_s = len(sizes) * interval_s
+    row = {"run_id": name, "tool": "x", "rtt_s": rtt_s, "repetition": 0, "duration_s": duration_s, "bytes": int(sizes.sum())}
+    return row | {"throughput_bits_per_s": 8 * int(sizes.sum()) / duration_s, "intervals": intervals}
+
+
+RANDOM = np.random.default_rng(1)
+RAMP = 1e9 * 2 ** np.arange(-10, 0.0)
+STEADY = 1e9 * (1 + 0.05 * RANDOM.standard_normal(90))
+
+
+def orbit(samples):
+    values = [0.3]
+    for _ in range(samples - 1):
+        values.append(3.99 * values[-1] * (1 - values[-1]))
+    return np.array(values)
+
+
+RUNS = Runs.of_rows(
+    [
+        run("noise", [*RAMP, *STEADY]),
+        run("map", [*RAMP, *(1e9 * (1 + 0.05 * orbit(90)))], rtt_s=0.3),
+        run("rising", np.linspace(1e6, 1e9, 100)),
+        run("short", [1e9] * 5),
+        {"run_id": "none", "tool": "x", "rtt_s": 0.1, "repetition": 0, "throughput_bits_per_s": 1e9},
+    ]
+)
+
+
+def test_traces():
+    noise, chaotic, rising, short, none = trace_results(RUNS)
+    assert noise.interval_s == 0.1 and noise.outcome == "ramp" and noise.ramp_s == pytest.approx(1, abs=0.21)
+    # Intervals of 0.3 s, the longest round trip, average three samples.
+    assert noise.variation == pytest.approx(0.05 / np.sqrt(3), rel=0.35)
+    assert (noise.verdict, chaotic.verdict) == ("no structure found", "deterministic structure")
+    assert noise.exponent > chaotic.exponent and chaotic.exponent == pytest.approx(np.log(2), abs=0.1)
+    assert (rising.outcome, rising.ramp_s, rising.exponent) == ("never sustained", None, None)
+    assert short.outcome == none.outcome == "no trace" and SAMPLES == 60
+
+
+def test_a_report_has_the_dynamics():
+    text = page(RUNS, analyse(RUNS), "x")
+    section = text[text.index("<h2>Dynamics</h2>") : text.index("<h2>Method</h2>")]
+    assert "1 deterministic structure" in section and "1 no structure found" in section
+    without = Runs.of_rows([RUNS.table.to_pylist()[-1]])
+    assert "Dynamics" not in page(without, analyse(without), "x")

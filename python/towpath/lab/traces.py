@@ -1,0 +1,110 @@
+"""The dynamics of each run of a table: its ramp, the variation of its sustained rate, and its exponent beside surrogates.
+
+    >>> from towpath.lab.traces import trace_results
+    >>> results = trace_results(Runs.read("campaign/runs.parquet"))  # doctest: +SKIP
+
+The methods are those of `towpath.lab.dynamics`, for the sum of the streams of a run. All runs have the same interval and the same number of
+samples for the exponent, as exponents of others do not compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from towpath.lab import dynamics
+from towpath.lab.checks import FloatArray
+from towpath.lab.runs import Runs
+
+SAMPLES = 60
+"""Samples at the end of a trace that its exponent is computed from."""
+
+MIN_VARIATION_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class TraceResult:
+    """The dynamics of a run."""
+
+    run_id: str
+    interval_s: float
+    """Sampling interval in seconds."""
+    outcome: str
+    """That of `dynamics.Phases`; `no trace` if the run has too few intervals."""
+    ramp_s: float | None
+    """Duration of the ramp in seconds; None unless it ended."""
+    sustained_bits_per_s: float | None
+    """Mean rate after the ramp."""
+    variation: float | None
+    """Standard deviation / mean of the rate after the ramp, in intervals at least as long as all round trips of the table; None for less
+    than five of them."""
+    exponent: float | None
+    """Exponent per step (`dynamics.difference_exponent`) of the last `SAMPLES` samples; None if fewer are sustained, or if it is not
+    defined or indeterminate."""
+    verdict: str | None
+    """That of `dynamics.surrogate_test`; None without an exponent."""
+
+
+def trace_frame(runs: Runs) -> pd.DataFrame:
+    """Returns the dynamics of each run as a table with their `run_id` as index, and NaN for None."""
+    names = [field.name for field in fields(TraceResult)]
+    numbers = dict.fromkeys(("ramp_s", "sustained_bits_per_s", "variation", "exponent"), float)
+    return pd.DataFrame([vars(result) for result in trace_results(runs)], columns=names).set_index("run_id").astype(numbers)
+
+
+def trace_results(runs: Runs) -> list[TraceResult]:
+    """Returns the dynamics of each run, in the order of the table. Their interval is the median one of all runs."""
+    frame = runs.frame()
+    interval_s = median_interval_s(runs)
+    if interval_s is None:
+        return [_without_trace(run_id, 0.0) for run_id in frame.run_id]
+    steps = max(int(np.ceil(frame.rtt_s.max() / interval_s)), 1)
+    return [_result(runs, run_id, interval_s, steps) for run_id in frame.run_id]
+
+
+def median_interval_s(runs: Runs) -> float | None:
+    """Returns the median length of the intervals of a table in seconds, to whole milliseconds; None without intervals."""
+    intervals = pc.list_flatten(runs.table.column("intervals").drop_null())
+    if len(intervals) == 0:
+        return None
+    lengths = pc.subtract(pc.struct_field(intervals, "end_s"), pc.struct_field(intervals, "start_s")).to_numpy()
+    return max(round(float(np.median(lengths)), 3), 1e-3)
+
+
+def _without_trace(run_id: str, interval_s: float) -> TraceResult:
+    return TraceResult(run_id, interval_s, "no trace", None, None, None, None, None)
+
+
+def _result(runs: Runs, run_id: str, interval_s: float, steps: int) -> TraceResult:
+    """Returns the dynamics of a run; `steps` intervals together are one of its variation."""
+    try:
+        rates = runs.trace(run_id, interval_s)
+        phases = dynamics.split_phases(rates, interval_s)
+    except ValueError:
+        return _without_trace(run_id, interval_s)
+    if phases.ramp_s is None:
+        return TraceResult(run_id, interval_s, phases.outcome, None, None, None, None, None)
+    sustained = rates[phases.ramp_samples :]
+    exponent, verdict = _exponent(sustained[-SAMPLES:], interval_s) if len(sustained) >= SAMPLES else (None, None)
+    variation = _variation(sustained, steps)
+    return TraceResult(run_id, interval_s, phases.outcome, phases.ramp_s, phases.sustained_mean, variation, exponent, verdict)
+
+
+def _variation(sustained: FloatArray, steps: int) -> float | None:
+    whole = len(sustained) // steps
+    if whole < MIN_VARIATION_SAMPLES:
+        return None
+    means = sustained[len(sustained) - whole * steps :].reshape(whole, steps).mean(axis=1)
+    return float(means.std(ddof=1) / means.mean()) if means.mean() > 0 else None
+
+
+def _exponent(sustained: FloatArray, interval_s: float) -> tuple[float | None, str | None]:
+    try:
+        test = dynamics.surrogate_test(dynamics.aggregate_map(sustained, interval_s))
+    except ValueError:
+        # Too few values differ.
+        return None, None
+    return None if test.verdict == "indeterminate" else test.exponent.per_step, test.verdict
