@@ -1,19 +1,27 @@
 """Plans, campaigns over the real emulator, and the command."""
 
+import contextlib
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from towpath.lab.measure.campaign import Campaign, size_of
 from towpath.lab.measure.emulator import permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of
 from towpath.lab.measure.plan import Plan
+from towpath.lab.models import ramp
+from towpath.lab.profiles import profile_of
+from towpath.lab.profiles.transition import find_transition
 from towpath.lab.runs import Runs
 
 DEADLINE_S = 120
@@ -136,6 +144,131 @@ def test_a_campaign_keeps_its_plan(campaign):
     assert Campaign(campaign, PLAN, "plan.toml").missing() == []
     again = lab("measure", campaign.parent / "plan.toml")
     assert again.returncode == 0 and again.stdout == f"wrote {campaign / 'runs.parquet'}: 5 of 5 runs\n"
+
+
+REFINED = """tools = ["iperf3"]
+rtt_ms = [1, 20, 50, 100, 200]
+repetitions = 4
+refinements = 3
+[emulator]
+rate = "1Gbit"
+"""
+
+
+def write_runs(directory, random, limit=lambda rtt_ms: None):
+    """Writes the missing runs of a path whose buffers suffice up to 70 ms, and returns their cells."""
+    cells = Campaign(directory, REFINED, "plan.toml").missing()
+    path = {"capacity_bits_per_s": 9.4e8, "duration_s": 10, "buffer_bytes": 9.4e8 * 0.07 / 8}
+    with (directory / "runs.jsonl").open("a") as lines:
+        for cell in cells:
+            rate = ramp(cell.rtt_ms / 1e3, **path).throughput_bits_per_s[0] * (1 + 0.01 * random.standard_normal())
+            row = {"run_id": cell.run_id, "tool": cell.tool, "rtt_s": cell.rtt_ms / 1e3, "repetition": cell.repetition}
+            row |= {"throughput_bits_per_s": rate, "limited_by": limit(cell.rtt_ms), "started": "2026-01-01T00:00:00+00:00"}
+            lines.write(json.dumps(row) + "\n")
+    return cells
+
+
+def test_refinements_close_in_on_the_transition(tmp_path):
+    random, rounds = np.random.default_rng(4), []
+    while cells := write_runs(tmp_path, random):
+        rounds.append(sorted({cell.rtt_ms for cell in cells}))
+        assert len(cells) == 4 * len(rounds[-1])
+    assert rounds[:2] == [[1, 20, 50, 100, 200], [35, 75]] and len(rounds) == 4
+    campaign = Campaign(tmp_path, REFINED, "plan.toml")
+    assert len(campaign.cells()) == 4 * (5 + 3 * 2)
+    profile = profile_of(campaign.runs())
+    low_s, high_s = find_transition(profile).bracket_s
+    before_s = max(rtt for rtt in profile.rtt_s if rtt < low_s)
+    assert before_s <= 0.07 <= high_s and high_s - before_s < 0.02
+    # The table alone is enough to continue.
+    campaign.write_table()
+    (tmp_path / "runs.jsonl").unlink()
+    assert len(Campaign.of_directory(tmp_path).rows) == len(campaign.rows)
+    assert Campaign(tmp_path, REFINED, "plan.toml").missing() == []
+    assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == len(campaign.rows)
+
+
+def test_round_trips_whose_runs_were_limited_are_not_measured_again(tmp_path):
+    for _ in range(2):
+        write_runs(tmp_path, np.random.default_rng(4), lambda rtt_ms: "cpu" if rtt_ms not in (1, 20, 50, 100, 200) else None)
+    cells = Campaign(tmp_path, REFINED, "plan.toml").cells()
+    assert len(cells) == len(set(cells)) == 4 * 7
+
+
+SITES = """tools = ["iperf3", "towpath-probe", "towpath-cp", "xrdcp"]
+repetitions = 1
+seconds = 1
+[[sites]]
+name = "near"
+iperf3 = "127.0.0.1:{iperf3}"
+url = "root://127.0.0.1:{port}//file"
+rate = "100Gbit"
+[[sites]]
+name = "gone"
+iperf3 = "127.0.0.1:1"
+url = "root://127.0.0.1:1//file"
+"""
+
+
+def test_a_campaign_between_real_hosts(tmp_path):
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "file").write_bytes(bytes(30_000_000))
+    iperf3, port = free_port(), free_port()
+    plan = tmp_path / "plan.toml"
+    plan.write_text(SITES.format(iperf3=iperf3, port=port))
+    towpath = Path(sysconfig.get_path("scripts")) / "towpath"
+    servers = [["iperf3", "--server", "--port", str(iperf3)], [towpath, "serve", tmp_path / "served", "--listen", f"127.0.0.1:{port}"]]
+    running = [subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for server in servers]
+    try:
+        for listening in (iperf3, port):
+            wait_for(listening)
+        done = lab("measure", plan)
+    finally:
+        for server in running:
+            server.terminate()
+            server.wait()
+    # The site that is gone costs no run of the other one.
+    assert done.returncode == 1 and done.stdout.endswith("plan/runs.parquet: 4 of 8 runs\n") and "4 runs failed" in done.stderr
+    assert done.stdout.count("site gone: [Errno 111] Connection refused") == 4
+    frame = Runs.read(tmp_path / "plan" / "runs.parquet").frame()
+    assert sorted(frame.tool) == ["iperf3", "towpath-cp", "towpath-probe", "xrdcp"] and set(frame.site) == {"near"}
+    assert frame.transport.isna().all() and frame.rtt_s.nunique() == 1 and frame.rtt_s.iloc[0] < 0.01
+    assert frame.planned_bytes.dropna().tolist() == [30_000_000] * 2 and (frame.throughput_bits_per_s > 1e7).all()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def wait_for(port):
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"nothing listens at port {port}")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"iperf3 =": "iperf ="}, "site 1: there is no key 'iperf'"),
+        ({"repetitions": "rtt_ms = [1]\nrepetitions"}, "rtt_ms belongs to plans with an [emulator]"),
+        ({'["iperf3",': '["gridftp",'}, "gridftp is for the emulator only"),
+        ({'name = "gone"': 'name = "near"'}, "two sites have one name"),
+        ({'iperf3 = "127.0.0.1:1"\n': ""}, "site 2: iperf3 needs the key iperf3"),
+        ({"[[sites]]": "[sites]", 'name = "gone"': "", 'iperf3 = "127.0.0.1:1"': "", 'url = "root://127.0.0.1:1//file"': ""}, "sites = "),
+        ({"root://": "root:/"}, "expected a URL such as"),
+    ],
+)
+def test_invalid_sites(change, message):
+    text = SITES.format(iperf3=5201, port=1094)
+    for before, after in change.items():
+        assert before in text
+        text = text.replace(before, after) if before != "[[sites]]" else text.replace(before, after, 1).replace(before, "")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Plan.parse(text)
 
 
 def test_a_campaign_that_lacks_runs_is_reported(campaign, tmp_path):

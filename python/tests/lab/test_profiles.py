@@ -4,47 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profile_simulation import RTTS_S, STRAIGHT, TRUTHS, noisy, ramp
 
 from towpath.lab.profiles import Profile, isotonic, profile_of
 from towpath.lab.profiles.bands import bootstrap, envelope, hoeffding, prediction, printed_bound
-from towpath.lab.profiles.transition import find_transition
+from towpath.lab.profiles.transition import find_transition, refinement
 from towpath.lab.runs import Runs
-
-RTTS_S = np.array([0.4, 11.8, 22.6, 45.6, 91.6, 183, 366]) / 1e3
-CAPACITY = 10e9
-
-
-def ramp(transition_s):
-    """Returns the model of slow start up to the capacity, or to a buffer that is too small beyond `transition_s`, relative to the
-    capacity, for runs of 10 s."""
-    first = 10 * 1460 * 8
-    window = np.maximum(np.minimum(CAPACITY * RTTS_S, CAPACITY * transition_s), first)
-    ramp_s = RTTS_S * np.log2(window / first)
-    return np.minimum((window - first + window / RTTS_S * (10 - ramp_s)) / 10 / CAPACITY, 1)
-
-
-def sigmoid(steepness, middle_s, rtts_s):
-    return 1 / (1 + np.exp(steepness * (rtts_s - middle_s)))
-
-
-def pair(transition_s, left, right):
-    """Returns two flipped sigmoids that meet at the transition."""
-    meeting = sigmoid(*left, transition_s) / sigmoid(*right, transition_s)
-    return np.where(RTTS_S <= transition_s, sigmoid(*left, RTTS_S), meeting * sigmoid(*right, RTTS_S))
-
-
-TRUTHS = {
-    "ramp to 30 ms": (ramp(0.03), 0.03),
-    "ramp to 100 ms": (ramp(0.1), 0.1),
-    "ramp to 200 ms": (ramp(0.2), 0.2),
-    "sigmoids at 91.6 ms": (pair(0.0916, (30, 0.15), (15, 0.06)), 0.0916),
-    "sigmoids at 60 ms": (pair(0.06, (40, 0.09), (15, 0.03)), 0.06),
-}
-
-
-def noisy(random, truth, noise, runs=10):
-    samples = [np.clip(value * (1 + noise * random.standard_normal(runs)), 1e-3, None) for value in truth]
-    return Profile.of_samples(RTTS_S, samples)
 
 
 @pytest.mark.parametrize("name", TRUTHS)
@@ -57,10 +22,10 @@ def test_the_bracket_has_the_transition(name, noise, share):
     assert np.mean(hits) >= share and np.mean(in_set) >= 0.95
 
 
-@pytest.mark.parametrize("truth", [1 - 2 * RTTS_S, np.full(7, 0.8)], ids=["linear", "flat"])
-def test_straight_profiles_are_indeterminate(truth):
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_straight_profiles_are_indeterminate(name):
     random = np.random.default_rng(3)
-    shapes = [find_transition(noisy(random, truth, 0.1)).shape for _ in range(60)]
+    shapes = [find_transition(noisy(random, STRAIGHT[name], 0.1)).shape for _ in range(60)]
     assert shapes.count("indeterminate") >= 54
 
 
@@ -83,6 +48,16 @@ def test_a_transition_does_not_depend_on_the_unit(factor, seed):
     found, scaled = find_transition(profile), find_transition(profile.scaled(factor))
     assert (found.shape, found.bracket_s, found.set_s) == (scaled.shape, scaled.bracket_s, scaled.set_s)
     np.testing.assert_allclose(scaled.errors, found.errors, rtol=1e-6, atol=1e-6)
+
+
+def test_a_refinement_has_the_segment_before_the_bracket():
+    rtts_s = [0.01, 0.05, 0.1, 0.2, 0.4]
+    found = find_transition(Profile.of_samples(rtts_s, [[9.9, 9.8], [9.5, 9.6], [8.4, 8.6], [2.1, 1.9], [1.0, 0.9]]))
+    assert found.bracket_s == (0.1, 0.2) and refinement(found, rtts_s) == (0.075, 0.15)
+    convex = find_transition(Profile.of_samples(rtts_s, [[9.9, 9.8], [2.0, 2.1], [1.0, 1.1], [0.5, 0.52], [0.25, 0.26]]))
+    assert convex.bracket_s == (0.01, 0.05) and refinement(convex, rtts_s) == (0.02, 0.04)
+    straight = find_transition(noisy(np.random.default_rng(3), STRAIGHT["flat"], 0.1))
+    assert refinement(straight, RTTS_S) == ()
 
 
 def test_all_shapes_that_the_runs_do_not_exclude():

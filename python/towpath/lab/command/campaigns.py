@@ -28,7 +28,7 @@ def _measure(options: argparse.Namespace) -> int:
     try:
         failures = campaign.measure(program(), lambda line: print(line, flush=True))
     finally:
-        print(f"wrote {campaign.write_table()}: {len(campaign.rows)} of {campaign.plan.size} runs")
+        print(f"wrote {campaign.write_table()}: {len(campaign.rows)} of {len(campaign.cells())} runs")
     if failures:
         print(f"towpath lab: {count(len(failures))} failed; run the command again to repeat them", file=sys.stderr)
     return INCOMPLETE if failures else 0

@@ -34,7 +34,7 @@ def read_tables(options: argparse.Namespace) -> tuple[Runs, list[Analysis], int]
         campaign = Campaign.of_directory(path)
         tables.append(campaign.runs())
         if missing := len(campaign.missing()):
-            print(f"towpath lab: {path}: {missing} of {campaign.plan.size} runs are missing; they may be slow ones", file=sys.stderr)
+            print(f"towpath lab: {path}: {missing} of {len(campaign.cells())} runs are missing; they may be slow ones", file=sys.stderr)
             code = INCOMPLETE
     runs = Runs.concat(tables)
     return runs, analyse(runs, with_limited=options.with_limited), code

@@ -7,7 +7,7 @@ interrupted one continues with the missing runs. The order is random within each
 not look like an effect of the round trip.
 
 - `plan`: the plan, and its cells.
-- `emulator`: two hosts with `towpath wan`, as root.
+- `emulator`: two hosts with `towpath wan`, as root. `sites`: real far ends.
 - `tools`: iperf3, `towpath probe`, `towpath cp`, xrdcp and GridFTP, from host 2 to host 1.
 - `machine`: processors, sysctls, and whether the processors were the limit of a run.
 - `campaign`: the loop.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,10 @@ from typing import Any
 from towpath.lab.measure import machine
 from towpath.lab.measure.emulator import Hosts, emulated_path, permitted_transports
 from towpath.lab.measure.plan import Cell, Plan
+from towpath.lab.measure.sites import Here, measure_rtt_s, real_path
 from towpath.lab.measure.tools import TOOLS, Task, ToolError, memory_directory
+from towpath.lab.profiles import profile_of
+from towpath.lab.profiles.transition import find_transition, refinement
 from towpath.lab.runs import Runs
 
 PLAN, LINES, TABLE = "plan.toml", "runs.jsonl", "runs.parquet"
@@ -34,6 +40,7 @@ class Campaign:
         if stored.exists() and stored.read_text() != plan_text:
             raise ValueError(f"{stored} differs from {name}: continue with the same plan, or choose another directory")
         stored.write_text(plan_text)
+        self._restore_lines()
         self._remove_cut_off_line()
         self.rows = self._read_lines()
 
@@ -46,29 +53,47 @@ class Campaign:
         campaign.rows = campaign._read_lines()
         return campaign
 
+    def cells(self) -> list[Cell]:
+        """Returns the cells of the plan, and those of each refinement whose preceding runs are complete."""
+        rows = {row["run_id"]: row for row in self.rows}
+        cells = self.plan.cells()
+        for _ in range(self.plan.refinements):
+            if any(cell.run_id not in rows for cell in cells):
+                break
+            refined = _refined(cells, rows)
+            random.Random(self.plan.seed).shuffle(refined)
+            cells += sorted(refined, key=lambda cell: cell.repetition)
+        return cells
+
     def missing(self) -> list[Cell]:
-        """Returns the cells that have no run, in the order of the plan."""
+        """Returns the cells that have no run, in their order."""
         present = {row["run_id"] for row in self.rows}
-        return [cell for cell in self.plan.cells() if cell.run_id not in present]
+        return [cell for cell in self.cells() if cell.run_id not in present]
 
     def measure(self, towpath: Path, report: Callable[[str], None]) -> list[str]:
-        """Measures the missing cells. `report` receives a line for each. Returns the messages of those that failed.
+        """Measures the missing cells. `report` receives a line for each. Returns the messages of those that failed; with one, the next
+        refinement does not start.
 
         Raises `OSError` if the emulator does not start.
         """
+        failures: list[str] = []
+        with permitted_transports() if self.plan.emulator else contextlib.nullcontext():
+            while not failures and (cells := self.missing()):
+                failures = self._measure(cells, towpath, report)
+        return failures
+
+    def _measure(self, cells: list[Cell], towpath: Path, report: Callable[[str], None]) -> list[str]:
         failures, state = [], machine.state()
-        cells = self.missing()
-        with permitted_transports():
-            for number, cell in enumerate(cells, 1):
-                try:
-                    with emulated_path(towpath, self.plan.emulator, cell) as hosts:
-                        row = self._run(cell, hosts, state)
-                    self._append(row)
-                except (ToolError, ValueError, LookupError, ArithmeticError) as error:
-                    failures.append(f"{cell.run_id}: {error}")
-                    report(f"{number}/{len(cells)} {failures[-1]}")
-                else:
-                    report(f"{number}/{len(cells)} {_line(row)}")
+        for number, cell in enumerate(cells, 1):
+            try:
+                with self._path(towpath, cell) as hosts:
+                    row = self._run(cell, hosts, state)
+                self._append(row)
+            except (ToolError, ValueError, LookupError, ArithmeticError) as error:
+                failures.append(f"{cell.run_id}: {error}")
+                report(f"{number}/{len(cells)} {failures[-1]}")
+            else:
+                report(f"{number}/{len(cells)} {_line(row)}")
         return failures
 
     def runs(self) -> Runs:
@@ -81,24 +106,46 @@ class Campaign:
         self.runs().write(path)
         return path
 
-    def _run(self, cell: Cell, hosts: Hosts, state: dict[str, Any]) -> dict[str, Any]:
+    def _path(self, towpath: Path, cell: Cell) -> contextlib.AbstractContextManager[Hosts | Here]:
+        return real_path(towpath) if self.plan.emulator is None else emulated_path(towpath, self.plan.emulator, cell)
+
+    def _rtt_s(self, cell: Cell) -> float:
+        """Returns the round trip of a cell: for a site that of its first run, as those of a profile have to be equal."""
+        if cell.site is None:
+            return (cell.rtt_ms or 0) / 1e3
+        known = [float(row["rtt_s"]) for row in self.rows if row.get("site") == cell.site.name]
+        try:
+            return known[0] if known else round(measure_rtt_s(cell), 5)
+        except OSError as error:
+            raise ToolError(f"site {cell.site.name}: {error}") from error
+
+    def _run(self, cell: Cell, hosts: Hosts | Here, state: dict[str, Any]) -> dict[str, Any]:
+        rtt_s = self._rtt_s(cell)
         started, before, load = datetime.now(timezone.utc), machine.ProcessorTimes(), os.getloadavg()[0]
         with tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=memory_directory()) as directory:
-            measured = TOOLS[cell.tool](Task(self.plan, cell, hosts, Path(directory)))
+            measured = TOOLS[cell.tool](Task(self.plan, cell, hosts, Path(directory), rtt_s))
         busy, busiest, stolen = machine.ProcessorTimes().busy_since(before)
         counters = hosts.counters()
         lost = sum(host["overruns"] for host in counters["hosts"])
-        use = {"busy": busy, "busiest": busiest, "stolen": stolen, "load": load, "lost_packets": lost}
+        use = {
+            "busy": busy,
+            "busiest": busiest,
+            "stolen": stolen,
+            "load": load,
+            "lost_packets": lost,
+            "late_s": counters["engine"]["latest_ns"] / 1e9,
+        }
         return {
             "run_id": cell.run_id,
             "tool": cell.tool,
             "transport": cell.transport,
             "streams": cell.streams,
             "buffer_bytes": None if cell.buffer is None else size_of(cell.buffer),
-            "rtt_s": cell.rtt_ms / 1e3,
+            "rtt_s": rtt_s,
+            "site": None if cell.site is None else cell.site.name,
             "repetition": cell.repetition,
             "started": started.isoformat(),
-            "capacity_bits_per_s": self.plan.emulator.capacity_bits_per_s,
+            "capacity_bits_per_s": self.plan.capacity_bits_per_s(cell),
             "limited_by": machine.limit_of(busy, busiest, lost),
             "machine": json.dumps(state | use),
             **measured,
@@ -108,8 +155,14 @@ class Campaign:
         """Appends a row that is valid; raises `ValueError` otherwise."""
         Runs.of_rows([_with_time(row)], row["run_id"])
         with (self.directory / LINES).open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(_json_line(_with_time(row)))
         self.rows.append(_with_time(row))
+
+    def _restore_lines(self) -> None:
+        """Writes the lines of the table, if there are none: only the table is kept of a campaign that was complete."""
+        lines, table = self.directory / LINES, self.directory / TABLE
+        if table.exists() and not lines.exists():
+            lines.write_text("".join(_json_line(row) for row in Runs.read(table).table.to_pylist()))
 
     def _remove_cut_off_line(self) -> None:
         """Removes a last line that an interruption cut off, so its run is measured again."""
@@ -120,13 +173,37 @@ class Campaign:
             os.truncate(path, whole)
 
     def _read_lines(self) -> list[dict[str, Any]]:
-        """Reads the runs so far, without a last line that is not complete."""
-        path = self.directory / LINES
+        """Reads the runs so far, without a last line that is not complete; those of the table if there are no lines."""
+        path, table = self.directory / LINES, self.directory / TABLE
+        if table.exists() and not path.exists():
+            rows: list[dict[str, Any]] = Runs.read(table).table.to_pylist()
+            return rows
         whole, _, _ = (path.read_text() if path.exists() else "").rpartition("\n")
         try:
             return [_with_time(json.loads(line)) for line in whole.splitlines()]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: no runs of a campaign: {error}") from error
+
+
+def _refined(cells: list[Cell], rows: dict[str, dict[str, Any]]) -> list[Cell]:
+    """Returns the cells of two more round trips for each configuration whose runs have a transition."""
+    more: list[Cell] = []
+    groups: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(replace(cell, repetition=0, rtt_ms=0), []).append(cell)
+    for group in groups.values():
+        try:
+            profile = profile_of(Runs.of_rows([rows[cell.run_id] for cell in group]))
+            transition = find_transition(profile)
+        except ValueError:
+            # Its analysis says why.
+            continue
+        repetitions = sorted({cell.repetition for cell in group})
+        # Runs that the machine limited are not in the profile.
+        known = {cell.rtt_ms for cell in group}
+        rtts_ms = [rtt_ms for rtt_s in refinement(transition, profile.rtt_s) if (rtt_ms := round(1e3 * rtt_s, 1)) not in known]
+        more += [replace(group[0], repetition=repetition, rtt_ms=rtt_ms) for repetition in repetitions for rtt_ms in rtts_ms]
+    return more
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -138,6 +215,10 @@ def size_of(text: str) -> int:
     """Returns the bytes of a size of a plan, such as `64MiB`."""
     digits = text.rstrip("kMGiB")
     return int(digits) * _UNITS[text[len(digits) :] or "B"]
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row | {"started": row["started"].isoformat()}) + "\n"
 
 
 def _with_time(row: dict[str, Any]) -> dict[str, Any]:

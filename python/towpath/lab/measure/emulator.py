@@ -73,6 +73,7 @@ def permitted_transports() -> Iterator[None]:
 def emulated_path(towpath: Path, path: Emulator, cell: Cell) -> Iterator[Hosts]:
     """Starts the hosts of a cell, and ends them with all their processes. Raises `OSError` if the emulator does not start."""
     name = f"lab{os.getpid()}"
+    assert cell.rtt_ms is not None and cell.transport is not None
     options = ["--rtt", f"{cell.rtt_ms * 1000:.0f}us", "--rate", path.rate, "--queue", path.queue, "--cc", cell.transport]
     if path.loss > 0:
         options += ["--loss", str(path.loss), "--seed", str(cell.repetition + 1)]

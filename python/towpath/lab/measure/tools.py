@@ -1,4 +1,5 @@
-"""The tools of campaigns: each transfers from host 2 to host 1 of the emulator, and returns the columns of its run.
+"""The tools of campaigns: each transfers from host 2 to host 1 of the emulator, or from a site to this machine, and returns the columns of
+its run.
 
 A tool that fails raises `ToolError`, with its own message.
 """
@@ -21,12 +22,15 @@ from towpath.lab.importers.iperf3 import read_iperf3
 from towpath.lab.importers.trace import intervals_of_trace
 from towpath.lab.measure.emulator import CLIENT, SERVER, Hosts
 from towpath.lab.measure.plan import Cell, Plan
+from towpath.lab.measure.sites import Here
 
 PORT = 1094
 START_DEADLINE_S = 10
 """Time for a server to listen."""
 MIN_RATE_BITS_PER_S = 1e6
 """A copy that is slower than this fails."""
+MAX_SITE_BYTES = 10**9
+"""Size of a site's file that has to be copied in time at the least rate: its size is not known before."""
 SAMPLES_PER_RUN = 100
 
 _LISTENING = re.compile(rf":{PORT:04X} \S+ 0A ")
@@ -43,9 +47,24 @@ class Task:
 
     plan: Plan
     cell: Cell
-    hosts: Hosts
+    hosts: Hosts | Here
     directory: Path
     """Directory for files of this run, in memory."""
+    rtt_s: float
+    """Round trip of the path."""
+
+    @property
+    def iperf3(self) -> tuple[str, str]:
+        """Host and port of the server of iperf3."""
+        if self.cell.site is None:
+            return SERVER, str(PORT)
+        host, _, port = (self.cell.site.iperf3 or "").rpartition(":")
+        return host.strip("[]"), port
+
+    @property
+    def url(self) -> str:
+        """The file to copy."""
+        return f"root://{SERVER}:{PORT}//file" if self.cell.site is None else str(self.cell.site.url)
 
     @property
     def interval_s(self) -> float:
@@ -75,7 +94,10 @@ class Task:
 
     @contextlib.contextmanager
     def server(self, *command: str | Path) -> Iterator[None]:
-        """Runs a server in host 2, until it listens."""
+        """Runs a server in host 2, until it listens. A site has its own."""
+        if self.cell.site is not None:
+            yield
+            return
         with (self.directory / "server.log").open("wb") as log:
             process = subprocess.Popen(self.hosts.command(2, *command), stdout=log, stderr=log, cwd=self.directory)
             try:
@@ -96,12 +118,13 @@ class Task:
 def iperf3(task: Task) -> dict[str, Any]:
     """Measures with iperf3, from memory to memory."""
     cell, seconds = task.cell, task.plan.seconds
-    with task.server("iperf3", "--server", "--port", str(PORT), "--one-off"):
+    host, port = task.iperf3
+    with task.server("iperf3", "--server", "--port", port, "--one-off"):
         options = ["--reverse", "--json", "--parallel", str(cell.streams), "--time", f"{seconds:g}", "--interval", f"{task.interval_s:g}"]
-        client = ("iperf3", "--client", SERVER, "--port", str(PORT), *options)
+        client = ("iperf3", "--client", host, "--port", port, *options)
         # The server ends the test after its time even if windows are full.
         output = task.run(1, *client, deadline_s=seconds + 60)
-    row = read_iperf3(output, "iperf3", Known(rtt_s=cell.rtt_ms / 1e3))[0]
+    row = read_iperf3(output, "iperf3", Known(rtt_s=task.rtt_s))[0]
     return {key: row[key] for key in ("duration_s", "bytes", "throughput_bits_per_s", "detail", "intervals")} | {"planned_s": seconds}
 
 
@@ -111,7 +134,8 @@ def towpath_probe(task: Task) -> dict[str, Any]:
     with task.server(*_towpath_server(task)):
         sampling = ["--interval", f"{task.interval_s * 1e3:.0f}ms", "--trace", str(trace)]
         options = ["--connections", str(cell.streams), "--direction", "down", "--seconds", f"{seconds:g}", "--json", *sampling]
-        output = task.run(1, task.hosts.towpath, "probe", f"http://{SERVER}:{PORT}/", *options, deadline_s=seconds + 60)
+        url = f"http://{SERVER}:{PORT}/" if cell.site is None else task.url
+        output = task.run(1, task.hosts.towpath, "probe", url, *options, deadline_s=seconds + 60)
     leg = json.loads(output)["network"][0]
     return {
         "planned_s": seconds,
@@ -126,13 +150,13 @@ def towpath_probe(task: Task) -> dict[str, Any]:
 def towpath_cp(task: Task) -> dict[str, Any]:
     """Copies a file with `towpath cp`, which verifies it. It knows nothing from earlier copies."""
     client = ("env", f"XDG_CACHE_HOME={task.directory}", task.hosts.towpath, "cp", "--quiet")
-    return _copy(task, _towpath_server(task), [*client, f"{_ROOT}//file", task.copy])
+    return _copy(task, _towpath_server(task), [*client, task.url, task.copy])
 
 
 def xrdcp(task: Task) -> dict[str, Any]:
-    """Copies a file with xrdcp, from `towpath serve`."""
+    """Copies a file with xrdcp, from `towpath serve` or a site."""
     client = ("xrdcp", "--silent", "--streams", str(task.cell.streams))
-    return _copy(task, _towpath_server(task), [*client, f"{_ROOT}//file", task.copy])
+    return _copy(task, _towpath_server(task), [*client, task.url, task.copy])
 
 
 def gridftp(task: Task) -> dict[str, Any]:
@@ -152,26 +176,24 @@ def _with_names(task: Task, host: str, *command: str) -> list[str | Path]:
     return ["unshare", "--mount", "sh", "-c", mount, names, "env", f"GLOBUS_HOSTNAME={host}", *command]
 
 
-_ROOT = f"root://{SERVER}:{PORT}"
-
-
 def _towpath_server(task: Task) -> tuple[str | Path, ...]:
     return (task.hosts.towpath, "serve", task.directory, "--listen", f"{SERVER}:{PORT}")
 
 
 def _copy(task: Task, server: Sequence[str | Path], client: Sequence[str | Path]) -> dict[str, Any]:
-    """Copies the file from host 2 to host 1, from memory to memory, with the time of the whole command."""
-    size = task.size
-    with (task.directory / "file").open("wb") as file:
-        file.truncate(size)
+    """Copies a file, with the time of the whole command. That of the emulator has the size of the plan, and is in memory at both ends."""
+    size = task.size if task.cell.site is None else None
+    if size is not None:
+        with (task.directory / "file").open("wb") as file:
+            file.truncate(size)
     with task.server(*server):
         start = time.monotonic()
-        task.run(1, *client, deadline_s=60 + 8 * size / MIN_RATE_BITS_PER_S)
+        task.run(1, *client, deadline_s=60 + 8 * (size or MAX_SITE_BYTES) / MIN_RATE_BITS_PER_S)
         duration_s = time.monotonic() - start
     copied = task.copy.stat().st_size
-    if copied != size:
+    if size is not None and copied != size:
         raise ToolError(f"the copy has {copied} bytes, expected {size}")
-    return {"planned_bytes": size, "duration_s": duration_s, "bytes": size, "throughput_bits_per_s": 8 * size / duration_s}
+    return {"planned_bytes": copied, "duration_s": duration_s, "bytes": copied, "throughput_bits_per_s": 8 * copied / duration_s}
 
 
 TOOLS: dict[str, Callable[[Task], dict[str, Any]]] = {

@@ -20,6 +20,7 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import nnls
 from scipy.special import chdtri
 
@@ -44,8 +45,9 @@ class Transition:
     shape: str
     """`dual`: concave, then convex. `concave`, `convex`: the whole profile. `indeterminate`: a straight line fits as well."""
     bracket_s: tuple[float, float] | None
-    """The two round trips between which the transition is, of the best fit; None if indeterminate. For a convex profile the first
-    two round trips, for a concave one the last two."""
+    """The two round trips of the steepest segment of the best fit; None if indeterminate. For a convex profile the first two round trips,
+    for a concave one the last two. The transition of a smooth profile is there. A kink, as that of a buffer, can also be in the segment
+    before, as the fall is steepest just after it: with round trips that are close together it mostly is."""
     set_s: tuple[tuple[float, float], ...]
     """The brackets of all fits that are as good, by round trip; all brackets if indeterminate."""
     shapes: tuple[str, ...]
@@ -88,6 +90,22 @@ def find_transition(profile: Profile, *, level: float = 0.95) -> Transition:
         errors,
         fits[best],
     )
+
+
+def refinement(transition: Transition, rtt_s: npt.ArrayLike) -> tuple[float, ...]:
+    """Returns the round trips to measure next, in seconds: the middles of the bracket and of the segment before it, to whole tenths of
+    milliseconds. A kink, as that of a buffer, is often in that segment, since the fall is steepest just after it. Before the first segment
+    there is none, so that is halved. None for an indeterminate profile, and for segments of a tenth of a millisecond.
+
+    - `rtt_s`: round trips of the profile, in seconds.
+    """
+    if transition.bracket_s is None:
+        return ()
+    low, high = transition.bracket_s
+    before = [float(rtt) for rtt in np.asarray(rtt_s, dtype=np.float64) if rtt < low]
+    edges = [max(before), low, high] if before else [low, (low + high) / 2, high]
+    middles = [round((first + second) / 2, 4) for first, second in itertools.pairwise(edges)]
+    return tuple(rtt for rtt in middles if low < rtt < high or (before and max(before) < rtt < low))
 
 
 def _variances_of_means(profile: Profile) -> FloatArray:
