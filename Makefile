@@ -8,7 +8,7 @@ PACKAGES = $(CARGO_TARGET_DIR)/packages
 
 SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-cache demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
 
-.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-lab bench-sched sched-plots build lint fmt unit wheel python package interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-lab lab-claims bench-sched sched-plots build lint fmt unit wheel python package interop peers tools
 
 demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache, order replicas, simulate a scheduler
 	interop/demo $(TOWPATH)
@@ -82,10 +82,19 @@ bench-cache: build ## benchmark the site cache and its peers over emulated paths
 	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH) --suite cache $(BENCH)
 
-bench-lab: build peers ## compare predictions with copies, and measure BBR beside CUBIC, over emulated paths, as root; results in bench/results/lab
-	venv=$$(interop/peers --venv) && export PYTHONPATH=python && \
+bench-lab: build peers ## measure campaigns, predictions and BBR beside CUBIC over emulated paths, as root; results in bench/results/lab
+	venv=$$(interop/peers --venv) && export PYTHONPATH=python:python/tests/lab TOWPATH_PROGRAM=$(TOWPATH) && \
+	"$$venv/bin/python" bench/lab_targets.py && \
 	"$$venv/bin/python" bench/lab_predict.py --towpath $(TOWPATH) --calibration python/towpath/lab/emulated_copies.json && \
-	"$$venv/bin/python" bench/lab_coexistence.py --towpath $(TOWPATH)
+	"$$venv/bin/python" bench/lab_coexistence.py --towpath $(TOWPATH) && \
+	"$$venv/bin/python" bench/lab_grid.py --towpath $(TOWPATH) && \
+	for campaign in campaign infrastructures; do \
+		"$$venv/bin/python" -m towpath.lab measure bench/results/lab/$$campaign/plan.toml --output bench/results/lab/$$campaign || exit 1; \
+	done
+	$(MAKE) lab-claims
+
+lab-claims: peers ## write docs/lab/claims.md from the results in bench/results/lab
+	PYTHONPATH=python:python/tests/lab "$$(interop/peers --venv)/bin/python" bench/lab_claims.py
 
 bench-sched: build ## compare the optimisers of the scheduler in its simulator; results in bench/results/sched
 	cargo build --release --locked --package towpath-testkit --examples

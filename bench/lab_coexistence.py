@@ -83,20 +83,41 @@ class Servers:
             server.stdout.close()
 
 
+Condition = tuple[float, float, float]
+"""Round trip in ms, queue / (rate × round trip), and loss."""
+
+
+def conditions(records: list[dict]) -> dict[Condition, list[dict]]:
+    """Returns the runs of each condition, without those that the machine limited."""
+    found: dict[Condition, list[dict]] = {}
+    for record in records:
+        runs = found.setdefault((record["rtt_ms"], record["queue"], record["loss"]), [])
+        if record["limited_by"] is None:
+            runs.append(record)
+    return dict(sorted(found.items()))
+
+
+def ratios(runs: list[dict]) -> list[float]:
+    """Returns the rates of BBR / CUBIC, in order."""
+    return sorted(run["bits_per_s"]["bbr"] / run["bits_per_s"]["cubic"] for run in runs)
+
+
+def shares(records: list[dict]) -> dict[Condition, float]:
+    """Returns the median of BBR / CUBIC for each condition with a run that the machine did not limit."""
+    return {condition: statistics.median(ratios(runs)) for condition, runs in conditions(records).items() if runs}
+
+
 def table(records: list[dict]) -> str:
     """Formats the ratio of the rates, BBR / CUBIC, and the use of the path."""
-    rows = ["| round trip | loss | queue / (rate × round trip) | BBR / CUBIC, median (all) | used |", "| ---: | ---: | ---: | ---: | ---: |"]
-
-    def condition(record: dict) -> tuple[float, float, float]:
-        return record["rtt_ms"], record["loss"], record["queue"]
-
-    for (rtt_ms, loss, queue), of_condition in itertools.groupby(sorted(records, key=condition), key=condition):
-        rates = [record["bits_per_s"] for record in of_condition]
-        ratios = sorted(rate["bbr"] / rate["cubic"] for rate in rates)
-        used = statistics.median(sum(rate.values()) for rate in rates) / Emulator(rate=f"{RATE_MBIT}Mbit").capacity_bits_per_s
-        rows.append(
-            f"| {rtt_ms} ms | {loss:g} | {queue:g} | {statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)}) | {100 * used:.0f} % |"
-        )
+    rows = ["| round trip | queue / (rate × round trip) | loss | BBR / CUBIC, median (all) | used |", "| ---: | ---: | ---: | ---: | ---: |"]
+    capacity = Emulator(rate=f"{RATE_MBIT}Mbit").capacity_bits_per_s
+    for (rtt_ms, queue, loss), runs in conditions(records).items():
+        measured = "limited by the machine | "
+        if runs:
+            used = statistics.median(sum(run["bits_per_s"].values()) for run in runs) / capacity
+            listed = ", ".join(f"{ratio:.2f}" for ratio in ratios(runs))
+            measured = f"{statistics.median(ratios(runs)):.2f} ({listed}) | {100 * used:.0f} %"
+        rows.append(f"| {rtt_ms:g} ms | {queue:g} | {loss:g} | {measured} |")
     return "\n".join(rows)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from towpath.lab import attribution, importers
-from towpath.lab.attribution import CAUSES, COUNTERS, attribute, attribute_run, attribute_trace, shares_of_spent
+from towpath.lab.attribution import CAUSES, COUNTERS, attribute, attribute_run, shares_of_spent
 from towpath.lab.runs import ALL_STREAMS, Runs
 
 
@@ -75,8 +75,11 @@ def test_intervals_of_all_streams_are_a_sum():
 
 def test_marked_intervals_are_of_the_application():
     intervals = frame((1, 1, 0.25, 0, 1), (1, 1, 0.25, 0, 1))
-    assert shares(attribute(intervals.assign(is_starved=[True, False]))) == pytest.approx((0.25, 0, 0.375, 0.375))
-    assert shares(attribute(intervals.assign(is_unread=[True, False]))) == pytest.approx((0.125, 0, 0.125, 0.75))
+    assert shares(attribute(intervals.assign(starved=[True, False]))) == pytest.approx((0.25, 0, 0.375, 0.375))
+    assert shares(attribute(intervals.assign(starved=[True, None]))) == pytest.approx((0.25, 0, 0.375, 0.375))
+    unread = intervals.assign(rtt_s=0.5, peer_window_bytes=[10, 1])
+    assert shares(attribute(unread)) == pytest.approx((0.125, 0, 0.125, 0.75))
+    assert shares(attribute(unread.assign(rtt_s=None))) == shares(attribute(intervals))
 
 
 seconds = st.floats(0.01, 10)
@@ -176,21 +179,14 @@ def test_traces_of_probes(tmp_path):
         *(sample(1.0, leg=1, busy=1.0), sample(3.0, leg=1, size=2_000_000, busy=3.0, peer=1.8)),
         legs=2,
     )
-    first, second = attribute_trace(text)
-    assert shares(first) == pytest.approx((0.4, 0, 0.5, 0.1)) and shares(second) == pytest.approx((0, 0, 0.9, 0.1))
     (tmp_path / "trace").write_text(text)
     runs = importers.read([tmp_path / "trace"], "towpath-trace")
     found = [shares(attribute_run(runs, run_id)) for run_id in runs.frame().run_id]
-    assert found[0] == pytest.approx((0.4, 0, 0, 0.6)) and found[1] == pytest.approx((0.9, 0, 0, 0.1)), "the table has no flags"
-
-
-def test_traces_without_an_answer():
-    for text, message in [
-        ("", "expected a trace of format 1"),
-        (trace(sample(1.0, size=1)), "trace#0: no connection of its sender has two samples"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            attribute_trace(text)
+    assert found[0] == pytest.approx((0.4, 0, 0.5, 0.1)) and found[1] == pytest.approx((0, 0, 0.9, 0.1))
+    (tmp_path / "trace").write_text(trace(sample(1.0, size=1)))
+    runs = importers.read([tmp_path / "trace"], "towpath-trace")
+    with pytest.raises(ValueError, match="trace#0: intervals: "):
+        attribute_run(runs, runs.frame().run_id[0])
 
 
 def test_the_causes_are_those_of_the_verdict():

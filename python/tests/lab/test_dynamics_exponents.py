@@ -196,6 +196,9 @@ def test_exponents_of_unequal_conditions_are_not_compared():
     ]:
         with pytest.raises(ValueError, match=message):
             dynamics.compare(first, other)
+    poincare = dynamics.aggregate_map(trace, 1)
+    with pytest.raises(ValueError, match=r"second: parameters \(2, 1, 1, 7\)"):
+        dynamics.compare(dynamics.rosenstein_exponent(poincare), dynamics.rosenstein_exponent(poincare, steps=7))
 
 
 @settings(max_examples=30)

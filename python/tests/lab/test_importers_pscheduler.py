@@ -120,6 +120,10 @@ def with_total(result, **change):
         (lambda result: {"test": {"type": "latency", "spec": {}}, "result": result}, "a test of type latency, expected throughput"),
         (lambda result: {"test": {"type": "throughput", "spec": {"udp": True}}, "result": result}, "a test of UDP, expected TCP"),
         (lambda result: with_total(result, jitter=0.1), "a test of UDP, expected TCP"),
+        (
+            lambda result: {"test": {"type": "throughput", "spec": {"bandwidth": 10**8}}, "result": result},
+            "a test with bandwidth, expected",
+        ),
         (lambda result: with_total(result, throughput_bytes=7), "throughput-bytes 7 is neither the bytes"),
         (lambda result: with_total(result, end=0), "the summary begins at 0 s and ends at 0 s"),
         (without_rtt, "it has no round trip; state it (rtt_s)"),

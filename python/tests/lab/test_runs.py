@@ -223,6 +223,31 @@ def test_results_of_esnets_harness(tmp_path):
         assert message in str(caught.value)
 
 
+def test_an_output_directory_of_esnets_harness(tmp_path):
+    """The names are those that job.py of the harness writes; the results are of the real iperf3."""
+    job = tmp_path / "2026-01-31:12:00" / "iperf3_cubic"
+    job.mkdir(parents=True)
+    (job / "jobmeta.json").write_text('{"name": "iperf3_cubic"}')
+    for alias, hostname, rtt in (("near", "2001:db8::1", 4), (None, "far.example.org", 0)):
+        meta = {"hostname": hostname, "alias": alias, "rtt": rtt, "parent": "x"}
+        (job / f"{alias or hostname}-meta.json").write_text(json.dumps(meta))
+    text = run_iperf3(35202)
+    names = ["src-cmd:2001:db8::1:1", "src-cmd:2001:db8::1:2", "src-cmd:far.example.org:1", "src-cmd:far.example.org:1:bbr:2:88.0ms"]
+    for number, name in enumerate(names):
+        (job / name).write_text(text.replace(json.loads(text)["start"]["cookie"], f"cookie{number}"))
+    (job / "mpstat-sender:2001:db8::1:1.json").write_text("{}")
+    frame = importers.read([tmp_path], "esnet-harness", importers.Known(capacity_bits_per_s=1e12)).frame()
+    assert frame.site.tolist() == ["near", "near", "far.example.org", "far.example.org"]
+    assert frame.rtt_s.tolist()[:2] == [0.004, 0.004] and 0 < frame.rtt_s[2] < 0.004 and frame.rtt_s[3] == 0.088
+    assert frame.repetition.tolist() == [0, 1, 0, 0] and (frame.capacity_bits_per_s == 1e12).all()
+    (job / "src-cmd:other.example.org:1").write_text(text)
+    with pytest.raises(ValueError, match="src-cmd:other.example.org:1: no …-meta.json beside it describes its host"):
+        importers.read([tmp_path], "esnet-harness")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no file src-cmd:… of the harness is in it"):
+        importers.read([tmp_path / "empty"], "esnet-harness")
+
+
 def test_tables_with_other_units_are_errors(tmp_path):
     table = tmp_path / "runs.csv"
     for text, message in [
@@ -248,6 +273,7 @@ TRACE = [
 def sample(t_s, size, **more):
     values = {"type": "sample", "leg": 0, "connection": 0, "sender": True, "t_s": t_s, "bytes": size, "rtt_s": 0.1, "min_rtt_s": 0.09}
     values |= {"cwnd_bytes": 14_480, "busy_s": t_s, "peer_limited_s": 0.0, "buffer_limited_s": 0.0, "control": "bbr"}
+    values |= {"peer_window_bytes": 65_536, "starved": False}
     return values | more
 
 
@@ -259,6 +285,7 @@ def test_traces_of_probes(tmp_path):
     row = runs.frame().iloc[0]
     assert (row.tool, row.transport, row.streams, row["bytes"], row.duration_s) == ("towpath-probe-down", "bbr", 1, 4_000, 2.0)
     assert row.rtt_s == 0.09 and runs.intervals(row.run_id)["bytes"].tolist() == [3_000]
+    assert runs.intervals(row.run_id)[["peer_window_bytes", "starved"]].to_numpy().tolist() == [[65_536, False]]
     for records, message in [
         (TRACE, "leg 0 has samples of 0 of 1 senders"),
         ([TRACE[0] | {"format": 2}, *TRACE[1:]], "expected a trace of format 1"),

@@ -53,9 +53,15 @@ def test_traces():
     assert short.outcome == none.outcome == "no trace" and SAMPLES == 60
 
 
+def test_the_interval_is_that_of_the_run_with_the_longest():
+    runs = Runs.of_rows([run("short", STEADY), run("long", STEADY, interval_s=0.5)])
+    assert [result.interval_s for result in trace_results(runs)] == [0.5, 0.5]
+    assert trace_results(runs)[0].exponent is None, "90 samples of 0.1 s are 18 of 0.5 s"
+
+
 def test_a_report_has_the_dynamics():
     text = page(RUNS, analyse(RUNS), "x")
     section = text[text.index("<h2>Dynamics</h2>") : text.index("<h2>Method</h2>")]
-    assert "1 deterministic structure" in section and "1 no structure found" in section
+    assert "1 deterministic structure" in section and "1 no structure found" in section and "1 never sustained" in section
     without = Runs.of_rows([RUNS.table.to_pylist()[-1]])
     assert "Dynamics" not in page(without, analyse(without), "x")

@@ -8,7 +8,7 @@ What cannot be computed is a text with the reason, in `Unavailable`, not a missi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -110,6 +110,12 @@ def _attempt(compute: Callable[[], T]) -> T | Unavailable:
 
 def _document(result: T | Unavailable, document: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
     return {"unavailable": result.reason} if isinstance(result, Unavailable) else document(result)
+
+
+def is_comparable(results: Iterable[Analysis]) -> bool:
+    """Returns whether all coefficients are for the same round trips and kind of normaliser, as their comparison needs."""
+    known = [result.coefficients for result in results if not isinstance(result.coefficients, Unavailable)]
+    return len({(found.rtt_s, found.normaliser) for found in known}) <= 1
 
 
 def shape_text(transition: Transition) -> str:

@@ -8,9 +8,9 @@
 
 Linux counts in TCP_INFO, since 4.10, for how long a connection was busy (unacknowledged or unsent data), and for how long of that the
 receive window or the send buffer was the limit. The rest of the busy time is due to the congestion window (`network`), and the time that
-is not busy is due to the application. `attribute_run` takes a run of NDT7, `ss` or a trace of `towpath probe`; `attribute_trace` takes
-the trace itself, whose samples also say that nothing waits to be sent (`starved`), and how large the receive window is. `shares_of_spent`
-sums the causes of a copy or a probe (docs/concepts/verdict.md) by the same limits.
+is not busy is due to the application. `attribute_run` takes a run of NDT7, `ss` or a trace of `towpath probe`, whose intervals also say
+that nothing waits to be sent (`starved`), and how large the receive window is. `shares_of_spent` sums the causes of a copy or a probe
+(docs/concepts/verdict.md) by the same limits.
 
 Rules for counters that disagree with the clock:
 
@@ -22,13 +22,12 @@ Rules for counters that disagree with the clock:
   cut off first, and then the receive window, as in the mover's account; `overlap_s` has the difference.
 
 Connections are weighted by their bytes. Limits: data in flight count as busy, so an application that sends a little in each round trip
-looks like the network, unless its samples are `starved`. A receiver that does not read looks like a small receive window in a table of
-runs. In probes with Reno, Linux hardly counted a full send buffer; with BBR it did. Processors are not in these counters at all.
+looks like the network, unless its intervals are `starved`. A receiver that does not read looks like a small receive window where the size
+of that is unknown. In probes with Reno, Linux hardly counted a full send buffer; with BBR it did. Processors are not in these counters.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +36,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from towpath.lab.importers import Known
-from towpath.lab.importers.trace import read_trace
 from towpath.lab.runs import ALL_STREAMS, Runs
 
 FloatArray = npt.NDArray[np.float64]
@@ -72,7 +69,7 @@ class Attribution:
     receive_window: float
     send_buffer: float
     application: float
-    """Nothing to send; with `attribute_trace` also a receiver that does not read."""
+    """Nothing to send, or a receiver that does not read."""
     network: float
     """The congestion window was the limit: slow start, loss or bandwidth."""
     connections: int
@@ -111,9 +108,9 @@ class _Connection:
 def attribute(intervals: pd.DataFrame) -> Attribution:
     """Returns the shares of the intervals of a run (`Runs.intervals`).
 
-    Intervals of single connections are taken if there are any, else those of all. Optional columns of booleans move time to the
-    application: `is_starved` that of the network, `is_unread` that of the receive window. Raises `ValueError` for intervals that
-    overlap or have no counters.
+    Intervals of single connections are taken if there are any, else those of all. Where they are known, two columns move time to the
+    application: `starved` that of the network, and `peer_window_bytes` that of the receive window, if less than `TURNOVER` of it was sent
+    in each round trip (`rtt_s`). Raises `ValueError` for intervals that overlap or have no counters.
     """
     frame = _checked(intervals)
     connections = [_connection(group) for _, group in frame.groupby("stream")]
@@ -145,31 +142,6 @@ def attribute_run(runs: Runs, run_id: str) -> Attribution:
         return attribute(intervals)
     except ValueError as error:
         raise ValueError(f"{run_id}: {error}") from error
-
-
-def attribute_trace(text: str, name: str = "trace") -> tuple[Attribution, ...]:
-    """Returns the shares of each leg of a trace of `towpath probe --trace`, by the rules of the mover's account.
-
-    Raises `ValueError` for a trace that the importer does not read.
-    """
-    samples: dict[tuple[int, int, float], dict[str, Any]] = {}
-    # Any round trip: the rows are used for their intervals only, and the samples have those of each moment.
-    rows = read_trace(text, name, Known(rtt_s=0.0))
-    for record in map(json.loads, filter(None, text.splitlines())):
-        if record["type"] == "sample" and record["sender"]:
-            samples[record["leg"], record["connection"], record["t_s"]] = record
-    return tuple(_attribute_leg(row, samples) for row in rows)
-
-
-def _attribute_leg(row: dict[str, Any], samples: dict[tuple[int, int, float], dict[str, Any]]) -> Attribution:
-    leg = int(row["run_id"].rpartition("#")[2])
-    if not row["intervals"]:
-        raise ValueError(f"{row['run_id']}: no connection of its sender has two samples")
-    frame = pd.DataFrame(row["intervals"])
-    ends = [samples[leg, stream, end_s] for stream, end_s in zip(frame.stream, frame.end_s, strict=True)]
-    turned_over = frame.bytes / (frame.end_s - frame.start_s) * frame.rtt_s
-    windows = np.array([sample["peer_window_bytes"] for sample in ends])
-    return attribute(frame.assign(is_starved=[sample["starved"] for sample in ends], is_unread=turned_over < TURNOVER * windows))
 
 
 def shares_of_spent(spent: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -232,9 +204,12 @@ def _connection(frame: pd.DataFrame) -> _Connection:
 
 
 def _moved(frame: pd.DataFrame, counted: FloatArray, network_s: float, window_s: float) -> tuple[float, float]:
-    """Returns the seconds that the optional columns move to the application: those of the network, and those of the receive window."""
+    """Returns the seconds that are of the application: those of the network, and those of the receive window."""
     busy, window, buffer = counted.T
-    none = np.zeros(len(frame), dtype=bool)
-    is_starved, is_unread = (np.asarray(frame.get(column, none), dtype=bool) for column in ("is_starved", "is_unread"))
+    known = frame.reindex(columns=["starved", "peer_window_bytes", "rtt_s"])
+    is_starved = known.starved.eq(True).to_numpy(dtype=bool)
+    peer_window, rtt_s = (known[column].to_numpy(dtype=np.float64, na_value=np.nan) for column in ("peer_window_bytes", "rtt_s"))
+    sent_in_rtt = (frame.bytes / (frame.end_s - frame.start_s)).to_numpy(dtype=np.float64) * rtt_s
+    is_unread = sent_in_rtt < TURNOVER * peer_window
     starved_s = np.maximum(busy - window - buffer, 0)[is_starved].sum()
     return min(float(starved_s), network_s), min(float(window[is_unread].sum()), window_s)

@@ -1,4 +1,4 @@
-"""The mover's memory of paths: the best number of connections and the rate, with which the next copy begins.
+"""The mover's memory of paths: the best number of connections and the rate. The next copy begins with half of that number.
 
     >>> from towpath.lab import path_memory
     >>> path_memory.learn()  # doctest: +SKIP
@@ -20,6 +20,9 @@ import pandas as pd
 
 MAX_ENTRIES = 1_000
 """Maximum number of entries that the mover keeps, the newest ones."""
+
+MAX_AGE = pd.Timedelta(days=30)
+"""Age up to which the mover uses an entry."""
 
 MAX_CONNECTIONS = 64
 """Maximum number of connections of a probe."""
@@ -47,6 +50,11 @@ def learn(file: Path | None = None) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["from", "to", "connections", "bytes_per_s", "time"])
     frame["time"] = pd.to_datetime(frame["time"], unit="s", utc=True)
     return frame.sort_values("time", ascending=False, ignore_index=True)
+
+
+def is_expired(entries: pd.DataFrame) -> pd.Series[bool]:
+    """Returns for each entry whether it is older than the month for which the mover uses it."""
+    return pd.Timestamp.now("UTC") - entries["time"] > MAX_AGE
 
 
 def teach(source: str, destination: str, *, connections: int, bytes_per_s: float, file: Path | None = None) -> Path:

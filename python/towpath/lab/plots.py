@@ -17,7 +17,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from towpath.lab.analysis import Analysis, Unavailable
+from towpath.lab.analysis import Analysis, Unavailable, is_comparable
 from towpath.lab.dynamics import Phases, PoincareMap, SurrogateTest
 from towpath.lab.profiles import Profile
 
@@ -60,12 +60,11 @@ def _draw_profile(axes: Axes, result: Analysis, colour: str) -> None:
 
 
 def plot_coefficients(results: Sequence[Analysis]) -> Figure:
-    """Draws the utilization-concavity coefficients that have intervals, the best first."""
-    bars = [
-        (result.intervals["utilization_concavity"], str(result.configuration))
-        for result in results
-        if not isinstance(result.intervals, Unavailable)
-    ]
+    """Draws the utilization-concavity coefficients that have intervals, the best first. If they do not compare, since they are for other
+    round trips or another normaliser, each name has the number of round trips."""
+    drawn = [result for result in results if not isinstance(result.intervals, Unavailable)]
+    has_count = not is_comparable(drawn)
+    bars = [(result.intervals["utilization_concavity"], _bar_label(result, has_count)) for result in drawn]  # type: ignore[index]
     if not bars:
         raise ValueError("results: none has coefficients with intervals")
     bars.sort(key=lambda bar: bar[0].value)
@@ -76,6 +75,12 @@ def plot_coefficients(results: Sequence[Analysis]) -> Figure:
     axes.set_xlim(0, 1)
     axes.set_xlabel("utilization-concavity coefficient")
     return figure
+
+
+def _bar_label(result: Analysis, has_count: bool) -> str:
+    if has_count and isinstance(result.profile, Profile):
+        return f"{result.configuration} ({len(result.profile.rtt_s)} round trips)"
+    return str(result.configuration)
 
 
 def plot_map(poincare: PoincareMap, test: SurrogateTest | None = None) -> Figure:

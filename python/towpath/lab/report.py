@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, shape_text
+from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, is_comparable, shape_text
 from towpath.lab.plots import MAX_PER_FIGURE, plot_coefficients, plot_profiles, svg
 from towpath.lab.runs import Runs
-from towpath.lab.traces import trace_frame
+from towpath.lab.traces import SAMPLES, trace_frame
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -37,12 +37,12 @@ spectrum.</p>
 """
 
 
-def page(runs: Runs, results: Sequence[Analysis], title: str) -> str:
-    """Returns the page of a table of runs and its analysis."""
+def page(runs: Runs, results: Sequence[Analysis], title: str, *, missing: int = 0) -> str:
+    """Returns the page of a table of runs and its analysis. `missing` is the number of runs that a campaign lacks."""
     sections = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{len(runs):,} runs of {len(results):,} configurations.</p>",
-        *_caveats(runs, results),
+        *_caveats(runs, results, missing),
         "<h2>Profiles</h2>",
         *_profile_figures(results),
         _profile_table(results),
@@ -58,17 +58,28 @@ def page(runs: Runs, results: Sequence[Analysis], title: str) -> str:
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(sections)}</body></html>\n'
 
 
-def _caveats(runs: Runs, results: Sequence[Analysis]) -> list[str]:
+def _reasons(result: Analysis) -> Iterable[tuple[str, str]]:
+    """Yields the missing results with their reasons. Those of a profile are all that follow from it."""
+    if isinstance(result.profile, Unavailable):
+        yield "profile", result.profile.reason
+    elif isinstance(result.band, Unavailable):
+        yield "band", result.band.reason
+
+
+def _caveats(runs: Runs, results: Sequence[Analysis], missing: int) -> list[str]:
     limited = runs.frame().limited_by.dropna().value_counts()
-    caveats = [f"{count} runs were limited by {html.escape(str(limit))}, not by the path" for limit, count in limited.items()]
+    caveats = [f"{missing} runs of the plan are missing; they may be slow ones"] if missing else []
+    caveats += [f"{count} runs were limited by {html.escape(str(limit))}, not by the path" for limit, count in limited.items()]
     excluded = sum(result.profile.excluded for result in results if not isinstance(result.profile, Unavailable))
-    if excluded:
+    if len(limited):
         caveats.append(f"{excluded} of them are left out of the profiles")
     unreliable = [result for result in results if not isinstance(result.band, Unavailable) and not result.band.is_reliable]
     if unreliable:
         caveats.append(f"the bands of {len(unreliable)} configurations have less than 10 runs at a round trip, and may cover less")
-    reasons = {result.profile.reason for result in results if isinstance(result.profile, Unavailable)}
-    caveats += [f"no profile: {html.escape(reason)}" for reason in sorted(reasons)]
+    if not is_comparable(results):
+        caveats.append("the coefficients of configurations with other round trips or another normaliser do not compare")
+    for result in results:
+        caveats += [f"{html.escape(str(result.configuration))}: no {part}: {html.escape(reason)}" for part, reason in _reasons(result)]
     return [f'<ul class="caveat">{"".join(f"<li>{caveat}</li>" for caveat in caveats)}</ul>'] if caveats else []
 
 
@@ -115,11 +126,18 @@ def _dynamics(runs: Runs) -> list[str]:
         joined = of_key.frame().set_index("run_id").join(traces)
         for rtt_s, group in joined.groupby("rtt_s"):
             medians = [_median(group[column], factor) for column, factor in (("ramp_s", 1), ("variation", 100), ("exponent", 1))]
-            verdicts = group.verdict.dropna().value_counts()
-            counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-            rows.append([str(key), f"{rtt_s * 1e3:g}", *medians, counted])  # type: ignore[operator]
-    header = ["configuration", "round trip / ms", "ramp / s", "variation / %", "exponent", "runs"]
-    return ["<h2>Dynamics</h2>", "<p>Medians of the runs, those that the machine limited included.</p>", _table(header, rows)]
+            counts = [_counts(group[column]) for column in ("outcome", "verdict")]
+            rows.append([str(key), f"{rtt_s * 1e3:g}", counts[0], *medians, counts[1]])  # type: ignore[operator]
+    header = ["configuration", "round trip / ms", "runs", "ramp / s", "variation / %", "exponent", "verdicts"]
+    text = (
+        "<p>Medians of the runs whose ramp ended, those that the machine limited included. A variation needs 5 intervals after the ramp, "
+        f"an exponent and its verdict {SAMPLES} samples.</p>"
+    )
+    return ["<h2>Dynamics</h2>", text, _table(header, rows)]
+
+
+def _counts(values: pd.Series[Any]) -> str:
+    return ", ".join(f"{count} {value}" for value, count in values.dropna().value_counts().items())
 
 
 def _median(values: pd.Series[Any], factor: float) -> str:

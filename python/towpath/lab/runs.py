@@ -32,6 +32,9 @@ import pyarrow.parquet as pq
 
 MAX_RUNS = 1_000_000
 
+COMPRESSION_LEVEL = 15
+"""Level of zstd: a table is written once, and read often."""
+
 ALL_STREAMS = -1
 """Stream of an interval with the bytes of all streams."""
 
@@ -47,6 +50,8 @@ _STREAM_INTERVAL = pa.struct(
         ("busy_s", pa.float64()),
         ("receive_window_limited_s", pa.float64()),
         ("send_buffer_limited_s", pa.float64()),
+        ("peer_window_bytes", pa.int64()),
+        ("starved", pa.bool_()),
     ]
 )
 
@@ -177,7 +182,7 @@ class Runs:
         """Writes a Parquet file. A reader sees the former file or the whole new one."""
         path = Path(path)
         fresh = path.with_name(path.name + ".new")
-        pq.write_table(self.table, fresh, compression="zstd")
+        pq.write_table(self.table, fresh, compression="zstd", compression_level=COMPRESSION_LEVEL)
         os.replace(fresh, path)
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:

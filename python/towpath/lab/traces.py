@@ -56,22 +56,24 @@ def trace_frame(runs: Runs) -> pd.DataFrame:
 
 
 def trace_results(runs: Runs) -> list[TraceResult]:
-    """Returns the dynamics of each run, in the order of the table. Their interval is the median one of all runs."""
+    """Returns the dynamics of each run, in the order of the table. Their interval is that of the run with the longest ones."""
     frame = runs.frame()
-    interval_s = median_interval_s(runs)
+    interval_s = longest_interval_s(runs)
     if interval_s is None:
         return [_without_trace(run_id, 0.0) for run_id in frame.run_id]
     steps = max(int(np.ceil(frame.rtt_s.max() / interval_s)), 1)
     return [_result(runs, run_id, interval_s, steps) for run_id in frame.run_id]
 
 
-def median_interval_s(runs: Runs) -> float | None:
-    """Returns the median length of the intervals of a table in seconds, to whole milliseconds; None without intervals."""
-    intervals = pc.list_flatten(runs.table.column("intervals").drop_null())
+def longest_interval_s(runs: Runs) -> float | None:
+    """Returns the longest of the median intervals of the runs in seconds, to whole milliseconds; None without intervals."""
+    lists = runs.table.column("intervals").combine_chunks()
+    intervals = pc.list_flatten(lists)
     if len(intervals) == 0:
         return None
-    lengths = pc.subtract(pc.struct_field(intervals, "end_s"), pc.struct_field(intervals, "start_s")).to_numpy()
-    return max(round(float(np.median(lengths)), 3), 1e-3)
+    lengths = pc.subtract(pc.struct_field(intervals, "end_s"), pc.struct_field(intervals, "start_s")).to_pandas()
+    of_run = lengths.groupby(pc.list_parent_indices(lists).to_numpy()).median()
+    return max(round(float(of_run.max()), 3), 1e-3)
 
 
 def _without_trace(run_id: str, interval_s: float) -> TraceResult:

@@ -1,7 +1,7 @@
 """Arguments and output of the command `towpath lab`.
 
-Exit codes are those of `towpath` (docs/reference/cli.md): 2 for wrong usage, 3 if a file does not exist, 5 for an input that is not
-valid, and 1 if some runs failed.
+Exit codes are those of `towpath` (docs/reference/cli.md): 2 for wrong usage, 3 if a file does not exist, 4 without permission (such as
+root), 5 for an input that is not valid, 141 for a closed pipe; and 1 if runs failed or are missing, and for other errors of the system.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from towpath import Invalid, NotFound
+from towpath import Denied, Invalid, NotFound
 from towpath.lab.command import campaigns, choices, predictions, tables
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of the output has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 128 + signal.SIGPIPE
+    except PermissionError as error:
+        return _fail(str(error), Denied.exit_code)
     except OSError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Adds the command."""
-    measure = commands.add_parser("measure", help="run a campaign over emulated paths, as root; an interrupted one continues")
+    measure = commands.add_parser(
+        "measure", help="run a campaign over emulated paths, as root, or to real sites; an interrupted one continues"
+    )
     measure.add_argument("plan", type=Path, metavar="PLAN", help="the plan, a TOML file (docs/lab/measure.md)")
     measure.add_argument("--output", type=Path, metavar="DIR", help="directory of the campaign [default: the plan without its suffix]")
     measure.set_defaults(run=_measure)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from towpath.lab import path_memory
-from towpath.lab.command.shared import add_tables, read_tables
+from towpath.lab.analysis import Unavailable
+from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_tables
 from towpath.lab.runs import rate_text
 from towpath.lab.tuning import Candidate, Selection, select
 
@@ -48,12 +51,15 @@ def _add_file(command: argparse.ArgumentParser) -> None:
 
 
 def _select(options: argparse.Namespace) -> tuple[Selection, int]:
-    """Returns the choice, and the exit code."""
-    _, results, code = read_tables(options)
+    """Returns the choice, and the exit code. Prints how many runs are left out of the profiles."""
+    _, results, missing = read_tables(options)
     kept = [result for result in results if options.tool in (None, result.configuration.tool)]
     if not kept:
         raise ValueError(f"--tool: the tables have no run of {options.tool}")
-    return select(kept, options.rtt_ms / 1e3), code
+    excluded = sum(result.profile.excluded for result in kept if not isinstance(result.profile, Unavailable))
+    if excluded:
+        print(f"towpath lab: {count(excluded)} left out, which the machine limited", file=sys.stderr)
+    return select(kept, options.rtt_ms / 1e3), INCOMPLETE if missing else 0
 
 
 def _choose(options: argparse.Namespace) -> int:
@@ -70,11 +76,17 @@ def _choose(options: argparse.Namespace) -> int:
     for name, candidates in groups:
         for candidate in candidates:
             print(f"{name}: {candidate.configuration}: {_interval(candidate)}")
+    if len(candidates := [found.chosen, *found.alternatives, *found.undecided, *found.worse]) > 1:
+        print(f"all {len(candidates)} intervals are right with a probability of at least {100 * found.joint_coverage:.0f} %")
+    _print_reservations(found)
+    return code
+
+
+def _print_reservations(found: Selection) -> None:
     for excluded in found.excluded:
         print(f"left out: {excluded.configuration}: {excluded.reason}")
     for caution in found.cautions:
         print(f"caution: {caution}")
-    return code
 
 
 def _interval(candidate: Candidate) -> str:
@@ -92,10 +104,14 @@ def _teach(options: argparse.Namespace) -> int:
         options.source, options.destination, connections=streams, bytes_per_s=chosen.mean_bits_per_s / 8, file=options.file
     )
     print(f"wrote {file}: {options.source} to {options.destination}: {streams} connections, {_interval(chosen)}")
+    _print_reservations(selection)
     return code
 
 
 def _learn(options: argparse.Namespace) -> int:
+    if options.file is not None and not options.file.exists():
+        raise FileNotFoundError(errno.ENOENT, "no such file", str(options.file))
     entries = path_memory.learn(options.file)
+    entries["state"] = ["expired" if is_expired else "" for is_expired in path_memory.is_expired(entries)]
     print("no entries" if entries.empty else entries.to_string(index=False))
     return 0

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from towpath.lab.analysis import Analysis, analyse
-from towpath.lab.measure.campaign import Campaign
+from towpath.lab.measure.campaign import PLAN, TABLE, Campaign
 from towpath.lab.runs import Runs
 
 INCOMPLETE = 1
@@ -24,20 +24,21 @@ def add_tables(command: argparse.ArgumentParser) -> None:
 
 
 def read_tables(options: argparse.Namespace) -> tuple[Runs, list[Analysis], int]:
-    """Reads the tables of the arguments. Returns them as one, its analysis, and the exit code: not 0 if a campaign lacks runs, which is
-    also printed."""
-    tables, code = [], 0
+    """Reads the tables of the arguments. Returns them as one, its analysis, and the number of runs that campaigns lack, which is also
+    printed."""
+    tables, all_missing = [], 0
     for path in options.tables:
-        if not path.is_dir():
+        directory = path if path.is_dir() else path.parent
+        if not path.is_dir() and not (path.name == TABLE and (directory / PLAN).exists()):
             tables.append(Runs.read(path))
             continue
-        campaign = Campaign.of_directory(path)
+        campaign = Campaign.of_directory(directory)
         tables.append(campaign.runs())
         if missing := len(campaign.missing()):
             print(f"towpath lab: {path}: {missing} of {len(campaign.cells())} runs are missing; they may be slow ones", file=sys.stderr)
-            code = INCOMPLETE
+            all_missing += missing
     runs = Runs.concat(tables)
-    return runs, analyse(runs, with_limited=options.with_limited), code
+    return runs, analyse(runs, with_limited=options.with_limited), all_missing
 
 
 def count(number: int, noun: str = "run") -> str:

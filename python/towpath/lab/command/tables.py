@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from towpath.lab import importers
 from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, shape_text
-from towpath.lab.command.shared import add_tables, count, read_tables
+from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_tables
 from towpath.lab.report import page
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Adds the commands."""
     convert = commands.add_parser("import", help="convert results of other tools to a table of runs")
-    convert.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    convert.add_argument("--format", required=True, choices=importers.FORMATS)
+    convert.add_argument("files", type=Path, nargs="+", metavar="FILE", help="results; for esnet-harness also its output directory")
+    convert.add_argument("--format", required=True, choices=importers.FORMATS, help="format of all files (docs/lab/runs.md)")
     convert.add_argument("--output", type=Path, required=True, metavar="TABLE", help="the table, a Parquet file")
-    convert.add_argument("--rtt-ms", type=float, metavar="MS", help="round trip, if the files do not have it, or another one")
+    convert.add_argument("--rtt-ms", type=float, metavar="MS", help="round trip; replaces that of the files")
     convert.add_argument("--capacity", type=float, metavar="BITS_PER_S", help="capacity of the path")
     convert.add_argument("--site", metavar="NAME", help="name of the far end")
     convert.set_defaults(run=_import)
@@ -48,12 +48,12 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    _, results, code = read_tables(options)
+    _, results, missing = read_tables(options)
     if options.json:
         print(json.dumps([result.document() for result in results], indent=2))
     else:
         print("\n\n".join(_text(result) for result in results))
-    return code
+    return INCOMPLETE if missing else 0
 
 
 def _text(result: Analysis) -> str:
@@ -80,9 +80,9 @@ def _text(result: Analysis) -> str:
 
 
 def _report(options: argparse.Namespace) -> int:
-    runs, results, code = read_tables(options)
+    runs, results, missing = read_tables(options)
     table: Path = options.tables[0]
     output: Path = options.output or (table / "report.html" if table.is_dir() else table.with_suffix(".html"))
-    output.write_text(page(runs, results, options.title or f"Runs of {table.name}"), encoding="utf-8")
+    output.write_text(page(runs, results, options.title or f"Runs of {table.name}", missing=missing), encoding="utf-8")
     print(f"wrote {output}")
-    return code
+    return INCOMPLETE if missing else 0

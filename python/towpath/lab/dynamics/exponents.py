@@ -41,6 +41,8 @@ class Exponent:
     """For figures: the throughput / capacity of each kept local value; for "rosenstein" the steps."""
     local: Array
     """Local values at `x`: their mean is `per_step`. For "rosenstein" the mean log distances: their slope is `per_step`."""
+    parameters: tuple[int, ...] = ()
+    """For "rosenstein" `emb_dim`, `lag`, `min_tsep` and `steps`."""
 
     @property
     def per_s(self) -> float:
@@ -99,13 +101,13 @@ def rosenstein_exponent(poincare: PoincareMap, *, emb_dim: int = 2, lag: int = 1
     mean_log = np.log(distances, where=kept, out=np.zeros_like(distances)).sum(axis=1) / kept.sum(axis=1)
     step = np.arange(fit_from, steps, dtype=np.float64)
     slope = float(np.polyfit(step, mean_log, 1)[0])
-    return Exponent("rosenstein", *_conditions(poincare), slope, float(kept.mean()), step, mean_log)
+    return Exponent("rosenstein", *_conditions(poincare), slope, float(kept.mean()), step, mean_log, (emb_dim, lag, min_tsep, steps))
 
 
 def compare(first: Exponent, second: Exponent) -> float:
-    """Returns the exponent per step of the first less that of the second. Raises `ValueError` if their method, kind, number of pairs or
-    interval is not equal, as the exponent depends on them. It does not say whether the difference is significant."""
-    for name in ("method", "kind", "pairs", "interval_s"):
+    """Returns the exponent per step of the first less that of the second. Raises `ValueError` if their method, its parameters, kind,
+    number of pairs or interval is not equal, as the exponent depends on them. It does not say whether the difference is significant."""
+    for name in ("method", "parameters", "kind", "pairs", "interval_s"):
         if getattr(first, name) != getattr(second, name):
             raise ValueError(f"second: {name} {getattr(second, name)!r} is not that of the first: expected {getattr(first, name)!r}")
     return first.per_step - second.per_step

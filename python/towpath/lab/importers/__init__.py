@@ -65,10 +65,10 @@ def _formats() -> dict[str, Importer]:
 
 
 FORMATS = ("csv", "esnet-harness", "globus", "iperf3", "ndt7", "pscheduler", "ss", "tcp-probe", "towpath-trace")
-"""The formats: a table with the columns of the runs (`csv`), the lists of ESnet's testing harness (as CSV, or lines of JSON), tasks of
-Globus (JSON or CSV), JSON of iperf3 with `--json` or `--json-stream`, results of NDT7 (one JSON object in a line), throughput results of
-pScheduler (JSON), snapshots of `ss -tin`, text of the tracepoint tcp:tcp_probe, and traces of `towpath probe`. Files that end with
-`.gz` are decompressed."""
+"""The formats: a table with the columns of the runs (`csv`), the lists of ESnet's testing harness (as CSV, or lines of JSON) or its output
+directory with results of iperf3, tasks of Globus (JSON or CSV), JSON of iperf3 with `--json` or `--json-stream`, results of NDT7 (one JSON
+object in a line), throughput results of pScheduler (JSON), snapshots of `ss -tin`, text of the tracepoint tcp:tcp_probe, and traces of
+`towpath probe`. Files that end with `.gz` are decompressed."""
 
 
 _CONDITIONS = ("tool", "transport", "streams", "buffer_bytes", "planned_s", "planned_bytes", "rtt_s", "site")
@@ -82,11 +82,11 @@ def read(paths: Iterable[str | os.PathLike[str]], format: str, known: Known = Kn
     """
     if format not in FORMATS:
         raise ValueError(f"format: {format!r}, expected one of {', '.join(FORMATS)}")
-    importer, tables = _formats()[format], []
-    repetitions: dict[tuple[Any, ...], int] = {}
-    for path in map(Path, paths):
+    tables, repetitions = [], dict[tuple[Any, ...], int]()
+    sources = [source for given in paths for source in _sources(Path(given), format, known)]
+    for path, importer, of_file in sources:
         try:
-            rows = importer(_text(path), str(path), known)
+            rows = importer(_text(path), str(path), of_file)
         except _NO_VALUE as error:
             raise ValueError(f"{path}: no complete result of {format}: {type(error).__name__} {error}") from error
         if not rows:
@@ -97,6 +97,15 @@ def read(paths: Iterable[str | os.PathLike[str]], format: str, known: Known = Kn
             row.setdefault("repetition", repetitions[key])
         tables.append(Runs.of_rows(rows, str(path)))
     return Runs.concat(tables)
+
+
+def _sources(path: Path, format: str, known: Known) -> list[tuple[Path, Importer, Known]]:
+    """Returns the files of a path with their importers, and what is known of each."""
+    if format == "esnet-harness" and path.is_dir():
+        from towpath.lab.importers.esnet import results_of_tree
+
+        return [(file, _formats()["iperf3"], of_file) for file, of_file in results_of_tree(path, known)]
+    return [(path, _formats()[format], known)]
 
 
 _NO_VALUE = (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)

@@ -4,6 +4,8 @@ retransmit rate, reordering, and round trip in ms.
 They are read as lines of JSON lists, as the harness writes them, or as CSV with a header: `site`, `test`, `streams`,
 `congestion_control`, `gbit_per_s`, `retransmit_rate`, `reordering`, `rtt_ms`, and optionally `sender_nic_gbit`. A run of type `both` had
 another test beside it, so its tool is `iperf3-beside`: it is in no profile with the others.
+
+Its output directory has the JSON of iperf3 itself, with intervals: `results_of_tree`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from towpath.lab.importers import Known
@@ -23,6 +28,38 @@ def read_harness(text: str, name: str, known: Known) -> list[dict[str, Any]]:
     is_json = text.lstrip().startswith("[")
     records = _of_json(text, name) if is_json else _of_csv(text, name)
     return [_row(record, f"{name}#{number}", known, f"{name}: line {number}") for number, record in records]
+
+
+def results_of_tree(directory: Path, known: Known) -> list[tuple[Path, Known]]:
+    """Returns the results of iperf3 in an output directory of the harness, with site and round trip.
+
+    They are `START/JOB/src-cmd:HOST:ITERATION…`. The round trip is that of netem, at the end of the name (`…:88.0ms`), else that of
+    `HOST-meta.json` in whole milliseconds unless it is 0; else iperf3 has to know it. Raises `ValueError` if there is no result, or one of
+    a host without that file.
+    """
+    results = sorted(path for path in directory.rglob("src-cmd:*") if path.is_file())
+    if not results:
+        raise ValueError(f"{directory}: no file src-cmd:… of the harness is in it")
+    return [(path, _known_of(path, known)) for path in results]
+
+
+def _known_of(path: Path, known: Known) -> Known:
+    name = path.name.removeprefix("src-cmd:")
+    for meta in path.parent.glob("*-meta.json"):
+        try:
+            host = json.loads(meta.read_text())
+            site, rtt_ms = host["alias"] or host["hostname"], float(host["rtt"])
+            is_of_host = name.startswith(f"{host['hostname']}:")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{meta}: no description of a host: {type(error).__name__} {error}") from error
+        if is_of_host:
+            emulated = _NETEM.search(name)
+            rtt_s = float(emulated[1]) / 1e3 if emulated else rtt_ms / 1e3 if rtt_ms > 0 else None
+            return replace(known, site=known.site or site, rtt_s=rtt_s if known.rtt_s is None else known.rtt_s)
+    raise ValueError(f"{path}: no …-meta.json beside it describes its host")
+
+
+_NETEM = re.compile(r":(\d+(?:\.\d+)?)ms$")
 
 
 def _of_json(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:

@@ -16,6 +16,9 @@ from towpath.lab.runs import ALL_STREAMS
 
 MICROSECONDS = 1e-6
 
+TIME_DIGITS = 4
+"""Decimal places of the times of intervals in seconds. They are at least 0.1 s long; with all digits a table has three times the size."""
+
 
 def read_iperf3(text: str, name: str, known: Known) -> list[dict[str, Any]]:
     """Reads one result. `run_id` is the name of the file and iperf3's cookie. Raises `ValueError` also for a test that failed."""
@@ -94,8 +97,8 @@ def _piece(values: dict[str, Any], stream: int) -> dict[str, Any]:
     return {
         "stream": stream,
         # The field `start` is wrong by an interval where the omitted seconds end.
-        "start_s": max(values["end"] - values["seconds"], 0.0),
-        "end_s": float(values["end"]),
+        "start_s": round(max(values["end"] - values["seconds"], 0.0), TIME_DIGITS),
+        "end_s": round(float(values["end"]), TIME_DIGITS),
         "bytes": values["bytes"],
         "rtt_s": values["rtt"] * MICROSECONDS if values.get("rtt") else None,
         "cwnd_bytes": values.get("snd_cwnd"),

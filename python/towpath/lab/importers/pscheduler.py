@@ -84,6 +84,9 @@ def _row(document: dict[str, Any], run_id: str, known: Known) -> dict[str, Any]:
     spec, total = test["spec"], result["summary"]["summary"]
     if spec.get("udp") or any(total.get(key) is not None for key in _OF_UDP):
         raise ValueError("a test of UDP, expected TCP")
+    for option in _NOT_AT_FULL_RATE:
+        if spec.get(option):
+            raise ValueError(f"a test with {option}, expected one direction at full rate")
     duration_s, rate = total["end"] - total["start"], total.get("receiver-throughput-bits")
     _check_total(total)
     size = _bytes(total)
@@ -103,6 +106,10 @@ def _row(document: dict[str, Any], run_id: str, known: Known) -> dict[str, Any]:
         detail=json.dumps({"side": "sender" if rate is None else "receiver", "sent_bytes": size, "reverse": bool(spec.get("reverse"))}),
         intervals=_intervals(result["intervals"]),
     )
+
+
+_NOT_AT_FULL_RATE = ("bandwidth", "bandwidth-strict", "fq-rate", "bidirectional")
+"""Options of a test whose rate says nothing about the path, or which has two directions."""
 
 
 def _tool(record: dict[str, Any]) -> str:

@@ -26,7 +26,8 @@ def read_trace(text: str, name: str, known: Known) -> list[dict[str, Any]]:
         rtts = [sample["min_rtt_s"] for sample in senders if sample["min_rtt_s"] > 0]
         if known.rtt_s is None and not rtts:
             raise ValueError(f"{name}: leg {leg['leg']} has no round trip; state it (rtt_s)")
-        controls = {sample["control"] for sample in senders}
+        # A trace names CUBIC and BBR only.
+        controls = {None if sample["control"] == "other" else sample["control"] for sample in senders}
         rows.append(
             known.row(
                 run_id=f"{name}#{leg['leg']}",
@@ -96,4 +97,6 @@ def _interval(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         "busy_s": after["busy_s"] - before["busy_s"],
         "receive_window_limited_s": after["peer_limited_s"] - before["peer_limited_s"],
         "send_buffer_limited_s": after["buffer_limited_s"] - before["buffer_limited_s"],
+        "peer_window_bytes": after["peer_window_bytes"],
+        "starved": after["starved"],
     }

@@ -28,6 +28,9 @@ MAX_CELLS = 100_000
 TOOLS = ("iperf3", "towpath-probe", "towpath-cp", "xrdcp", "gridftp")
 """The tools. The first two transfer from memory to memory for a time, the others a file of given size."""
 
+MAX_XRDCP_STREAMS = 15
+"""Maximum of xrdcp's `--streams`."""
+
 CHOOSING_TOOLS = ("towpath-cp",)
 """Tools that choose the number of connections: one run for each path, whatever `streams` says."""
 
@@ -142,6 +145,8 @@ class Plan:
             if not lists.get("rtt_ms"):
                 raise ValueError(f"{name}: the key 'rtt_ms' is missing: expected the round trips of the emulator")
             plan = cls(**lists, emulator=Emulator(**emulator))
+        if "xrdcp" in plan.tools and max(plan.streams) > MAX_XRDCP_STREAMS:
+            raise ValueError(f"{name}: streams = {list(plan.streams)!r}: xrdcp has at most {MAX_XRDCP_STREAMS}")
         if plan.size > MAX_CELLS:
             raise ValueError(f"{name}: {plan.size:,} runs, at most {MAX_CELLS:,} are supported")
         return plan

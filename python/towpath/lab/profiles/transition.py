@@ -95,7 +95,7 @@ def find_transition(profile: Profile, *, level: float = 0.95) -> Transition:
 def refinement(transition: Transition, rtt_s: npt.ArrayLike) -> tuple[float, ...]:
     """Returns the round trips to measure next, in seconds: the middles of the bracket and of the segment before it, to whole tenths of
     milliseconds. A kink, as that of a buffer, is often in that segment, since the fall is steepest just after it. Before the first segment
-    there is none, so that is halved. None for an indeterminate profile, and for segments of a tenth of a millisecond.
+    there is none, so that is halved. Empty for an indeterminate profile, and without those of segments of a tenth of a millisecond.
 
     - `rtt_s`: round trips of the profile, in seconds.
     """

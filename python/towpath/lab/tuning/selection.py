@@ -88,9 +88,9 @@ def select(analyses: Iterable[Analysis], rtt_s: float) -> Selection:
     The order of preference among equals is: fewer streams, a smaller buffer, a higher lower end. An unknown number of streams or an
     unknown buffer comes last. The order of `analyses` does not matter, except for that of `excluded`.
 
-    `analyse` computes envelopes; `dataclasses.replace(analysis, band=…)` has another band. Raises `ValueError` for unequal durations,
-    volumes or capacities, for bands with unequal methods or coverages, for a configuration that occurs twice, and if no configuration
-    has an interval at the round trip.
+    `analyse` computes envelopes; `dataclasses.replace(analysis, band=…)` has another band. Raises `ValueError` for unequal planned
+    durations, planned volumes or capacities, for bands with unequal methods or coverages, for a configuration that occurs twice, and if
+    none has an interval at the round trip.
     """
     analyses, rtt_s = list(analyses), number(rtt_s, "rtt_s", 0, _MAX_RTT_S)
     _check_conditions(analyses)
@@ -175,6 +175,8 @@ def _cautions(chosen: Candidate, candidates: int, undecided: int) -> tuple[str, 
         cautions.append("there are no runs at this round trip: the interval spans those at the two nearest")
     if not chosen.is_reliable:
         cautions.append("the chosen configuration has too few runs for the coverage of its band")
+    if chosen.configuration.planned_s is None and chosen.configuration.planned_bytes is None:
+        cautions.append("neither duration nor volume of the runs was planned, so that unequal ones may be compared")
     if undecided:
         cautions.append(f"{undecided} undecided: more runs may show that such a configuration is better")
     return tuple(cautions)

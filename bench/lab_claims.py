@@ -1,0 +1,452 @@
+"""The table of the talk's claims (docs/lab/claims.md), from the results of the lab's benchmarks. No network, no root.
+
+    make lab-claims
+
+Reads the campaigns and the other results in bench/results/lab, computes each verdict from them, and draws the figures. The same results
+give the same page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+from known_games import GAMES
+from lab_coexistence import shares
+from lab_evidence import Evidence, Votes, convex_window, correlation, is_later, place, ramp_fit, shape_of, votes
+from lab_grid import judged, medians
+from towpath.lab import plots, resilience, tuning
+from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text
+from towpath.lab.composition import credit_limit
+from towpath.lab.profiles import Profile
+from towpath.lab.profiles.bands import printed_bound
+from towpath.lab.runs import Runs
+from towpath.lab.traces import SAMPLES
+
+ROOT = pathlib.Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results" / "lab"
+PAGE = ROOT / "docs" / "lab" / "claims.md"
+CONFIGURATION = ["transport", "streams", "buffer_bytes"]
+FIGURES = "claims"
+"""Directory of the figures, beside the page."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What the measurements say about a claim."""
+
+    verdict: str
+    measurement: str
+    figure: str | None = None
+    """Name of a figure without its suffix."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim of the talk."""
+
+    text: str
+    check: Callable[[Evidence], Finding]
+
+
+def decreases(evidence: Evidence) -> Finding:
+    known = [one for one in evidence.results.values() if isinstance(one.profile, Profile) and one.profile.counts.min() > 1]
+    # There is no envelope for a profile that rises by more than its errors.
+    found = votes(not isinstance(one.band, Unavailable) for one in known)
+    return Finding(found.verdict, f"{found} profiles do not rise by more than their errors", "profiles-cubic")
+
+
+def is_dual(evidence: Evidence) -> Finding:
+    texts = []
+    for buffer in evidence.buffers:
+        shapes = [shape_of(one) for one in evidence.of_buffer(buffer)]
+        counts = ", ".join(f"{shapes.count(shape)} {shape}" for shape in dict.fromkeys(shapes))
+        texts.append(f"{mebibytes(buffer)}: {counts}")
+    found = votes(shape_vote(one, "dual") for one in evidence.results.values())
+    return Finding(found.verdict, f"{found} profiles are dual ({'; '.join(texts)})", "profiles-cubic")
+
+
+def shape_vote(result: Analysis, shape: str) -> bool | None:
+    shapes = getattr(result.transition, "shapes", ())
+    return None if shape in shapes and len(shapes) > 1 or shapes in ((), ("indeterminate",)) else shape in shapes
+
+
+def grows_with_buffer(evidence: Evidence) -> Finding:
+    small, large = evidence.buffers[0], evidence.buffers[-1]
+    pairs = [(evidence.results[transport, streams, small], one) for (transport, streams, buffer), one in evidence.results.items() if buffer == large]
+    found = votes(is_later(*pair) for pair in pairs)
+    return Finding(found.verdict, f"{found} transitions are later with {mebibytes(large)} than with {mebibytes(small)}", "profiles-cubic")
+
+
+def grows_with_streams(evidence: Evidence) -> Finding:
+    def compared(fewer: int, more: int) -> Votes:
+        return votes(
+            is_later(one, evidence.results[transport, more, buffer])
+            for (transport, streams, buffer), one in evidence.results.items()
+            if streams == fewer
+        )
+
+    counts = sorted({streams for _, streams, _ in evidence.results})
+    found = [compared(*pair) for pair in itertools.pairwise(counts)]
+    total = Votes(*(sum(getattr(one, field.name) for one in found) for field in dataclasses.fields(Votes)))
+    steps = ", ".join(f"{fewer} → {more}: {one}" for (fewer, more), one in zip(itertools.pairwise(counts), found, strict=True))
+    return Finding(total.verdict, f"{total} steps to more connections make the transition later ({steps})", "streams-cubic")
+
+
+def ramp_explains(evidence: Evidence) -> Finding:
+    fits = {one.configuration: ramp_fit(one) for one in evidence.of_buffer(evidence.buffers[-1]) if place(one) is not None}
+    found = votes(bool(fit.explained > 0.5) for fit in fits.values())
+    explained = [fit.explained for fit in fits.values()]
+    errors = [fit.error for fit in fits.values()]
+    return Finding(
+        found.verdict,
+        f"with {mebibytes(evidence.buffers[-1])}, slow start alone, without a fitted parameter, explains more than half of the squares of what "
+        f"is missing to the capacity in {found} profiles (median {percent(np.median(explained))}); median error {percent(np.median(errors))}",
+        "ramp",
+    )
+
+
+def varies_with_rtt(evidence: Evidence) -> Finding:
+    known = evidence.traces.dropna(subset=["variation"])
+    relations = [correlation(group.rtt_s, group.variation) for _, group in known.groupby(CONFIGURATION)]
+    found = votes(sign(relation, 1) for relation in relations)
+    medians_by_rtt = known.groupby("rtt_s").variation.median()
+    listed = ", ".join(f"{1e3 * rtt:g} ms {percent(variation)}" for rtt, variation in medians_by_rtt.items())
+    return Finding(found.verdict, f"the variation after the ramp grows with the round trip in {found} configurations; medians: {listed}", "variation")
+
+
+def sign(relation: tuple[float, float] | None, expected: int) -> bool | None:
+    """Returns whether a rank correlation with p below 0.05 has the expected sign; None for others."""
+    return None if relation is None or relation[1] > 0.05 else relation[0] * expected > 0
+
+
+def exponents_lower_throughput(evidence: Evidence) -> Finding:
+    known = evidence.traces.dropna(subset=["exponent"])
+    found = votes(sign(correlation(group.exponent, group.throughput_bits_per_s), -1) for _, group in known.groupby("rtt_s"))
+    return Finding(found.verdict, f"at one round trip, larger exponents go with lower throughput in {found} cases", "exponents")
+
+
+def instability_shrinks_concavity(evidence: Evidence) -> Finding:
+    means = evidence.traces.dropna(subset=["exponent"]).groupby(CONFIGURATION).exponent.mean()
+    places = {key: place(one) for key, one in evidence.results.items()}
+    known = pd.DataFrame([(means[key], sum(where) / 2) for key, where in places.items() if where is not None and key in means.index], columns=["exponent", "transition"])
+    relation = correlation(known.exponent, known.transition)
+    found = votes(iter([sign(relation, -1)]))
+    measured = "no correlation" if relation is None else f"rank correlation {relation[0]:.2f} (p = {relation[1]:.2g})"
+    return Finding(found.verdict, f"{measured} of mean exponent and transition, {len(known)} configurations; later transitions with smaller exponents agree")
+
+
+def chaos(evidence: Evidence) -> Finding:
+    """Traces whose exponent is only low for surrogates because of autocorrelation (weak) decide nothing."""
+    known = evidence.traces.dropna(subset=["exponent"])
+    decided = {"deterministic structure": True, "no structure found": False}
+    found = votes(decided.get(verdict) for verdict in known.verdict)
+    positive = (known.exponent > 0).mean() if len(known) else 0
+    noise = np.log(SAMPLES - 1) - 1.1
+    return Finding(
+        found.verdict,
+        f"{percent(positive)} of {len(known)} exponents are positive (median {known.exponent.median():.1f}; white noise has {noise:.1f}), but {found} traces have "
+        "structure that surrogates with their values and spectrum do not have",
+        "exponents",
+    )
+
+
+def orders_infrastructures(evidence: Evidence) -> Finding:
+    measured = [one for one in evidence.infrastructures.values() if not isinstance(one.intervals, Unavailable)]
+
+    def is_ordered(one: Analysis, other: Analysis) -> bool | None:
+        """Coefficients of other round trips do not compare."""
+        first, second = (result.intervals["utilization_concavity"] for result in (one, other))
+        is_equal = np.array_equal(one.profile.rtt_s, other.profile.rtt_s)
+        return first.upper < second.lower or second.upper < first.lower if is_equal else None
+
+    found = votes(is_ordered(*pair) for pair in itertools.combinations(measured, 2))
+    return Finding(found.verdict, f"{found} pairs of {len(measured)} infrastructures have intervals that do not overlap", "infrastructures")
+
+
+def slowest_stage_limits(evidence: Evidence) -> Finding:
+    shares = [float(judged(rates).efficiency[0]) for rates in evidence.grid.values()]
+    found = votes(share <= 1.05 for share in shares)
+    range_text = f" ({percent(min(shares))} to {percent(max(shares))} of it)" if shares else ""
+    return Finding(found.verdict, f"{found} file transfers are at most as fast as their slowest stage, within 5 %{range_text}", grid_figure(evidence))
+
+
+def convex_is_window(evidence: Evidence) -> Finding:
+    small = evidence.buffers[0]
+    windows = [convex_window(evidence, one) for one in evidence.of_buffer(small)]
+    found = votes(None if one is None else one.is_constant for one in windows)
+    sizes = [f"{one.window_bytes / 2**20:.1f}" for one in windows if one is not None]
+    text = f"; windows {', '.join(sizes)} MiB" if sizes else ""
+    return Finding(found.verdict, f"rate after the ramp · round trip is constant (variation below 10 %) in {found} convex regions with {mebibytes(small)}{text}", "profiles-reno")
+
+
+def grid_figure(evidence: Evidence) -> str | None:
+    return "grid" if evidence.grid else None
+
+
+def more_flows(evidence: Evidence) -> Finding:
+    """Compares the rates with twice as many flows; 5 % is no difference."""
+    steps = [
+        evidence.grid[rtt_ms, 2 * flows, block]["transfer"] / rates["transfer"]
+        for (rtt_ms, flows, block), rates in evidence.grid.items()
+        if (rtt_ms, 2 * flows, block) in evidence.grid
+    ]
+    higher, lower = sum(step > 1.05 for step in steps), sum(step < 0.95 for step in steps)
+    verdict = "not decided" if not steps else "refuted" if higher == len(steps) else "reproduced"
+    text = f"twice as many flows raise the rate of a file transfer by more than 5 % in {higher} of {len(steps)} cases, and lower it in {lower}"
+    return Finding(verdict, f"{text}; one case without a gain reproduces the claim", grid_figure(evidence))
+
+
+def impedance(evidence: Evidence) -> Finding:
+    verdicts = [judged(rates).verdicts[0] for rates in evidence.grid.values()]
+    mismatches = verdicts.count("impedance mismatch")
+    verdict = "not decided" if not verdicts else "reproduced" if mismatches else "refuted"
+    text = f"{mismatches} of {len(verdicts)} transfers are slower than if their stages worked one after the other"
+    return Finding(verdict, f"{text}; one reproduces the claim", grid_figure(evidence))
+
+
+def bbr_beside_cubic(evidence: Evidence) -> Finding:
+    found = votes(ratio > 2 for ratio in evidence.shares.values())
+    of_queue: dict[float, list[float]] = {}
+    for (_, queue, _), ratio in evidence.shares.items():
+        of_queue.setdefault(queue, []).append(ratio)
+    listed = "; ".join(f"{queue:g}: {min(ratios):.1f} to {max(ratios):.1f}" for queue, ratios in sorted(of_queue.items()))
+    text = f"BBR has more than twice the rate of CUBIC in {found} conditions"
+    return Finding(found.verdict, f"{text} (BBR / CUBIC by queue / (rate × round trip): {listed})" if listed else text)
+
+
+def profiles_choose(evidence: Evidence) -> Finding:
+    """Leaves each inner round trip out, chooses by the others, and looks at what the choice has there."""
+    complete = evidence.complete
+    if not complete:
+        return Finding("not decided", "no profiles of equal round trips")
+    rtts = complete[0].profile.rtt_s
+    names = [one.configuration for one in complete]
+    scores = []
+    for at in range(1, len(rtts) - 1):
+        rest = [one for one in evidence.without(rtts[at]) if one.configuration in names]
+        chosen = tuning.select(rest, float(rtts[at])).chosen.configuration
+        means = {one.configuration: one.profile.means[at] for one in complete}
+        scores.append(float(means[chosen] / max(means.values())))
+    found = votes(score >= 0.9 for score in scores)
+    listed = ", ".join(f"{1e3 * rtt:g} ms {percent(score)}" for rtt, score in zip(rtts[1:-1], scores, strict=True))
+    return Finding(found.verdict, f"chosen without the runs at a round trip, {found} choices have 90 % of the best configuration there: {listed}")
+
+
+def printed_confidence(_: Evidence) -> Finding:
+    runs = (7, 70, 700, 7000)
+    bounds = [printed_bound(epsilon, count) for epsilon in (0.25, 0.5) for count in runs]
+    found = votes(not bound.is_vacuous for bound in bounds)
+    useful = [count for count, bound in zip(runs * 2, bounds, strict=True) if not bound.is_vacuous]
+    text = f"as printed it is no bound for errors below C / 4, and below 1 for {found} pairs of an error of C / 4 or C / 2 and {', '.join(map(str, runs))} runs"
+    return Finding("refuted" if not useful or min(useful) > 70 else found.verdict, f"{text}; the campaign has 70 runs of a profile")
+
+
+def game_estimates(_: Evidence) -> Finding:
+    points = [(game, found) for game, *_rest in GAMES.values() for found in resilience.solve(game)]
+    found = votes(is_equilibrium_of_estimate(game, point) for game, point in points)
+    return Finding(found.verdict, f"of {len(points)} stationary points, {found} at which the estimate holds are equilibria (undecided: it does not describe the game)")
+
+
+def is_equilibrium_of_estimate(game: resilience.Game, point: resilience.Certificate) -> bool | None:
+    """Returns whether a point at which the estimate holds is an equilibrium; None if the estimate does not describe the game. Raises
+    `ArithmeticError` if it does, but does not hold."""
+    try:
+        estimate = resilience.estimate_success(game, point.defender_efforts, point.attacker_efforts)
+    except ValueError:
+        return None
+    if not np.allclose(estimate.success, estimate.contest_success, rtol=1e-6):
+        raise ArithmeticError(f"the estimate {estimate.success} is not {estimate.contest_success}")
+    return point.is_equilibrium
+
+
+def credits_model(_: Evidence) -> Finding:
+    limit = credit_limit([0.0118, 0.366], capacity_bits_per_s=10e9, credits=8)
+    rates = " and ".join(f"{rate / 1e9:.2f}" for rate in limit.throughput_bits_per_s)
+    return Finding("not testable here", f"needs InfiniBand; the model gives {rates} Gbit/s at 11.8 and 366 ms for 8 credits, knee {1e3 * limit.knee_s:.1f} ms")
+
+
+def not_here(reason: str) -> Callable[[Evidence], Finding]:
+    return lambda _: Finding("not testable here", reason)
+
+
+CLAIMS = (
+    Claim("Throughput decreases with the round trip", decreases),
+    Claim("Profiles are dual: concave at short, convex at long round trips", is_dual),
+    Claim("Larger buffers move the transition to longer round trips", grows_with_buffer),
+    Claim("More connections expand the concave region", grows_with_streams),
+    Claim("Slow start explains the concave region", ramp_explains),
+    Claim("A convex region is a limit of buffers", convex_is_window),
+    Claim("Traces vary, more at longer round trips", varies_with_rtt),
+    Claim("Positive exponents mean chaotic dynamics", chaos),
+    Claim("Larger exponents lower the throughput", exponents_lower_throughput),
+    Claim("Instability shrinks the concave region", instability_shrinks_concavity),
+    Claim("The utilization-concavity coefficient orders infrastructures", orders_infrastructures),
+    Claim("A file transfer is at most as fast as its slowest stage", slowest_stage_limits),
+    Claim("More flows do not always give a higher rate of file transfers", more_flows),
+    Claim("Stages that are fast alone can be slow together (impedance mismatch)", impedance),
+    Claim("Profiles choose the transport and its parameters for a round trip", profiles_choose),
+    Claim("BBR takes most of a path from CUBIC (ESnet, 2021: up to 12 : 1)", bbr_beside_cubic),
+    Claim("The bound by Vapnik–Chervonenkis dimension gives the confidence of a profile", printed_confidence),
+    Claim("Lustre over a wide area is limited by the credits of LNet", credits_model),
+    Claim("The estimate of an infrastructure's survival gives the equilibria of the game", game_estimates),
+    Claim("UDT and Hamilton TCP have similar profiles", not_here("the kernel has CUBIC, BBR and Reno only")),
+)
+
+
+def page(evidence: Evidence, tables: Mapping[str, str]) -> str:
+    """Returns the page. `tables` has the tables of other benchmarks, by the name of their files."""
+    rows = ["| claim | verdict | measured here | figure |", "| --- | --- | --- | --- |"]
+    for claim in CLAIMS:
+        found = claim.check(evidence)
+        figure = "" if found.figure is None else f"[figure]({FIGURES}/{found.figure}.svg)"
+        rows.append(f"| {claim.text} | **{found.verdict}** | {found.measurement} | {figure} |")
+    sections = [HEAD, regime(evidence), "\n".join(rows)]
+    sections += ["## Infrastructures", INFRASTRUCTURES, coefficients(evidence.infrastructures)]
+    sections += ["## Profiles", profiles(evidence), "## Coefficients", coefficients({name(one): one for one in evidence.results.values()})]
+    for title, text, table in TABLES:
+        if table in tables:
+            sections += [f"## {title}", text, tables[table].strip()]
+    return "\n\n".join(sections) + "\n"
+
+
+HEAD = """# Claims of the talk, measured
+
+Generated by `make lab-claims` from [the results](../../bench/results/lab). The claims are those of N. Rao, "Some Science Aspects of
+Wide-Area Data Transport" (2018). A claim is *reproduced* if 90 % of the comparisons that decide agree with it, *refuted* if 10 % do,
+and *mixed* between; the text says where another rule holds. A comparison is undecided where the errors of the runs do not decide it, and rank
+correlations where p is above 0.05."""
+
+INFRASTRUCTURES = """Utilization-concavity coefficients over the same round trips, relative to the capacity, with intervals of 95 % (bootstrap). From
+memory to memory they are of runs of 10 s, of files those of the whole command for 1 GB from memory to memory."""
+
+TABLES = (
+    ("Predictions", "Copies over emulated paths, each predicted by a probe of 3 s (`towpath lab predict`); the interval of each half of them is from the other half.", "predictions.md"),
+    ("Flows and blocks", "File transfers as those of XDD over emulated paths of 1 Gbit/s, with files on a disk: each flow reads, sends and writes blocks with one buffer. Medians of three runs, in Mbit/s.", "grid.md"),
+    ("BBR beside CUBIC", "One connection of each over one emulated path of 500 Mbit/s, for 15 s after the first 5 s.", "coexistence.md"),
+    ("Accuracy of the methods", "Simulated, with known truths; 300 trials each.", "targets.md"),
+)
+"""Title, text and file of the tables of other benchmarks."""
+
+
+def regime(evidence: Evidence) -> str:
+    frame = evidence.runs.frame()
+    limited = int(frame.limited_by.notna().sum())
+    capacity = frame.capacity_bits_per_s.max() / 1e6
+    repetitions = frame.groupby(["transport", "streams", "buffer_bytes", "rtt_s"]).size()
+    return (
+        f"**The regime**: {len(frame):,} runs of {frame.planned_s.max():g} s with iperf3 and the kernel's TCP, over an emulated path on one machine: "
+        f"{capacity:.0f} Mbit/s of payload, a queue of one product of rate and round trip, no loss but that of the queue; round trips "
+        f"{', '.join(f'{1e3 * rtt:g}' for rtt in sorted(frame.rtt_s.unique()))} ms, {', '.join(sorted(frame.transport.unique()))}, "
+        f"{', '.join(map(str, sorted(frame.streams.unique())))} connections, buffers of at most {', '.join(mebibytes(size) for size in evidence.buffers)}; "
+        f"{repetitions.min()} to {repetitions.max()} runs of each. {limited} runs were limited by the machine, and are left out. The talk measured at 10 Gbit/s, "
+        "over physical and emulated paths."
+    )
+
+
+def coefficients(results: Mapping[str, Analysis]) -> str:
+    rows = [f"| | {' | '.join(COEFFICIENTS)} |", "| --- |" + " --- |" * len(COEFFICIENTS)]
+    for label, one in sorted(results.items(), key=lambda item: -getattr(item[1].coefficients, "utilization_concavity", 0)):
+        rows.append(f"| {label} | {' | '.join(coefficient_text(one, field) for field in COEFFICIENTS.values())} |")
+    return "\n".join(rows)
+
+
+def profiles(evidence: Evidence) -> str:
+    rtts = sorted(evidence.runs.frame().rtt_s.unique())
+    rows = [f"| Mbit/s | {' | '.join(f'{1e3 * rtt:g} ms' for rtt in rtts)} | shape |", "| --- |" + " ---: |" * len(rtts) + " --- |"]
+    for one in evidence.results.values():
+        if isinstance(one.profile, Unavailable):
+            continue
+        means = dict(zip(one.profile.rtt_s, one.profile.means, strict=True))
+        cells = " | ".join(f"{means[rtt] / 1e6:.0f}" if rtt in means else "" for rtt in rtts)
+        rows.append(f"| {name(one)} | {cells} | {shape_of(one)} |")
+    return "\n".join(rows)
+
+
+def name(result: Analysis) -> str:
+    key = result.configuration
+    return f"{key.transport} × {key.streams}, {mebibytes(key.buffer_bytes)}"
+
+
+def mebibytes(size: float) -> str:
+    return f"{size / 2**20:g} MiB"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.1f} %"
+
+
+def figures(evidence: Evidence) -> Iterable[tuple[str, object]]:
+    """Yields the name and the figure of each."""
+    by_transport = itertools.groupby(evidence.results.values(), key=lambda one: one.configuration.transport)
+    for transport, of_transport in by_transport:
+        group = list(of_transport)
+        yield f"profiles-{transport}", plots.plot_profiles(group)
+        smallest = [one for one in group if one in evidence.complete and one.configuration.buffer_bytes == evidence.buffers[0]]
+        if smallest:
+            yield f"streams-{transport}", plots.plot_heat_map({one.configuration.streams: one.profile for one in smallest})
+    yield "infrastructures", plots.plot_coefficients(list(evidence.infrastructures.values()))
+    large = [one for one in evidence.of_buffer(evidence.buffers[-1]) if isinstance(one.profile, Profile)]
+    curves = {
+        f"{one.configuration.streams} connections, slow start": (one.profile.rtt_s * 1e3, ramp_fit(one).ramp / 1e6)
+        for one in large
+        if one.configuration.transport == "cubic"
+    }
+    points = {name(one): (one.profile.rtt_s * 1e3, one.profile.means / 1e6) for one in large}
+    yield "ramp", plots.plot_relation(points, "round trip / ms", "throughput / (Mbit/s)", curves=curves)
+    if evidence.grid:
+        longest = max(rtt_ms for rtt_ms, _, _ in evidence.grid)
+        flows, blocks = (sorted({key[at] for key in evidence.grid}) for at in (1, 2))
+        rates = [[evidence.grid.get((longest, flow, block), {}).get("transfer", np.nan) for block in blocks] for flow in flows]
+        yield "grid", plots.plot_grid(rates, "flows", flows, f"block, at {longest:g} ms", [f"{block >> 10} KiB" for block in blocks])
+    for figure, x, y, labels in RELATIONS:
+        known = evidence.traces.dropna(subset=[x, y])
+        if len(known):
+            groups = known.groupby("transport")
+            yield figure, plots.plot_relation({transport: (SCALES.get(x, 1) * group[x], SCALES.get(y, 1) * group[y]) for transport, group in groups}, *labels)
+
+
+RELATIONS = (
+    ("variation", "rtt_s", "variation", ("round trip / ms", "variation after the ramp")),
+    ("exponents", "exponent", "throughput_bits_per_s", ("exponent per step", "throughput / (Mbit/s)")),
+)
+"""Name of a figure, columns of the traces, and labels."""
+SCALES = {"rtt_s": 1e3, "throughput_bits_per_s": 1e-6}
+
+
+def lines(path: pathlib.Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    parser.add_argument("--output", type=pathlib.Path, default=PAGE)
+    options = parser.parse_args()
+    copies = options.results / "infrastructures" / "runs.parquet"
+    evidence = Evidence(
+        Runs.read(options.results / "campaign" / "runs.parquet"),
+        Runs.read(copies) if copies.exists() else None,
+        medians(lines(options.results / "grid.jsonl")),
+        shares(lines(options.results / "coexistence.jsonl")),
+    )
+    tables = {path.name: path.read_text() for path in options.results.glob("*.md")}
+    text, drawn = page(evidence, tables), {figure: plots.svg(found) for figure, found in figures(evidence)}
+    directory = options.output.parent / FIGURES
+    directory.mkdir(exist_ok=True)
+    options.output.write_text(text)
+    for figure, content in drawn.items():
+        (directory / f"{figure}.svg").write_text(content)
+    print(f"wrote {options.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
