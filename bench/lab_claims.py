@@ -25,8 +25,9 @@ from lab_grid import judged, medians
 from towpath.lab import plots, resilience, tuning
 from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text
 from towpath.lab.composition import credit_limit
+from towpath.lab.measure.campaign import Campaign
 from towpath.lab.profiles import Profile
-from towpath.lab.profiles.bands import printed_bound
+from towpath.lab.profiles.bands import MIN_RELIABLE_RUNS, printed_bound
 from towpath.lab.runs import Runs
 from towpath.lab.traces import SAMPLES
 
@@ -149,11 +150,13 @@ def chaos(evidence: Evidence) -> Finding:
     decided = {"deterministic structure": True, "no structure found": False}
     found = votes(decided.get(verdict) for verdict in known.verdict)
     positive = (known.exponent > 0).mean() if len(known) else 0
+    shares_by = (known.verdict == "deterministic structure").groupby(known.transport).mean()
+    listed = ", ".join(f"{transport} {percent(share)}" for transport, share in shares_by.items())
     noise = np.log(SAMPLES - 1) - 1.1
     return Finding(
         found.verdict,
         f"{percent(positive)} of {len(known)} exponents are positive (median {known.exponent.median():.1f}; white noise has {noise:.1f}), but {found} traces have "
-        "structure that surrogates with their values and spectrum do not have",
+        f"structure that surrogates with their values and spectrum do not have ({listed} of all)",
         "exponents",
     )
 
@@ -246,7 +249,7 @@ def printed_confidence(_: Evidence) -> Finding:
     found = votes(not bound.is_vacuous for bound in bounds)
     useful = [count for count, bound in zip(runs * 2, bounds, strict=True) if not bound.is_vacuous]
     text = f"as printed it is no bound for errors below C / 4, and below 1 for {found} pairs of an error of C / 4 or C / 2 and {', '.join(map(str, runs))} runs"
-    return Finding("refuted" if not useful or min(useful) > 70 else found.verdict, f"{text}; the campaign has 70 runs of a profile")
+    return Finding("refuted" if not useful or min(useful) > 70 else found.verdict, f"{text}; a complete campaign has 70 runs of a profile")
 
 
 def game_estimates(_: Evidence) -> Finding:
@@ -339,16 +342,23 @@ TABLES = (
 def regime(evidence: Evidence) -> str:
     frame = evidence.runs.frame()
     limited = int(frame.limited_by.notna().sum())
-    capacity = frame.capacity_bits_per_s.max() / 1e6
-    repetitions = frame.groupby(["transport", "streams", "buffer_bytes", "rtt_s"]).size()
-    return (
+    counts = frame.groupby(["transport", "streams", "buffer_bytes", "rtt_s"]).size()
+    each = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+    parts = [
         f"**The regime**: {len(frame):,} runs of {frame.planned_s.max():g} s with iperf3 and the kernel's TCP, over an emulated path on one machine: "
-        f"{capacity:.0f} Mbit/s of payload, a queue of one product of rate and round trip, no loss but that of the queue; round trips "
-        f"{', '.join(f'{1e3 * rtt:g}' for rtt in sorted(frame.rtt_s.unique()))} ms, {', '.join(sorted(frame.transport.unique()))}, "
-        f"{', '.join(map(str, sorted(frame.streams.unique())))} connections, buffers of at most {', '.join(mebibytes(size) for size in evidence.buffers)}; "
-        f"{repetitions.min()} to {repetitions.max()} runs of each. {limited} runs were limited by the machine, and are left out. The talk measured at 10 Gbit/s, "
-        "over physical and emulated paths."
-    )
+        f"{frame.capacity_bits_per_s.max() / 1e6:.0f} Mbit/s of payload, a queue of one product of rate and round trip, no loss but that of the queue; "
+        f"round trips {', '.join(f'{1e3 * rtt:g}' for rtt in sorted(frame.rtt_s.unique()))} ms, {', '.join(sorted(frame.transport.unique()))}, "
+        f"{', '.join(map(str, sorted(frame.streams.unique())))} connections, buffers of at most "
+        f"{', '.join(mebibytes(size) for size in evidence.buffers)}; {each} runs of each.",
+        f"{limited} runs were limited by the machine, and are left out." if limited else "No run was limited by the machine.",
+        "The talk measured at 10 Gbit/s, over physical and emulated paths.",
+    ]
+    if counts.min() < MIN_RELIABLE_RUNS:
+        parts.append(
+            f"**The campaign is not complete**: {evidence.missing:,} runs are missing. With less than {MIN_RELIABLE_RUNS} runs of each, intervals may "
+            "be too narrow, and shapes are often undecided."
+        )
+    return " ".join(parts)
 
 
 def coefficients(results: Mapping[str, Analysis]) -> str:
@@ -395,7 +405,7 @@ def figures(evidence: Evidence) -> Iterable[tuple[str, object]]:
     yield "infrastructures", plots.plot_coefficients(list(evidence.infrastructures.values()))
     large = [one for one in evidence.of_buffer(evidence.buffers[-1]) if isinstance(one.profile, Profile)]
     curves = {
-        f"{one.configuration.streams} connections, slow start": (one.profile.rtt_s * 1e3, ramp_fit(one).ramp / 1e6)
+        f"slow start × {one.configuration.streams}": (one.profile.rtt_s * 1e3, ramp_fit(one).ramp / 1e6)
         for one in large
         if one.configuration.transport == "cubic"
     }
@@ -431,11 +441,13 @@ def main() -> int:
     parser.add_argument("--output", type=pathlib.Path, default=PAGE)
     options = parser.parse_args()
     copies = options.results / "infrastructures" / "runs.parquet"
+    campaign = Campaign.of_directory(options.results / "campaign")
     evidence = Evidence(
-        Runs.read(options.results / "campaign" / "runs.parquet"),
+        campaign.runs(),
         Runs.read(copies) if copies.exists() else None,
         medians(lines(options.results / "grid.jsonl")),
         shares(lines(options.results / "coexistence.jsonl")),
+        len(campaign.missing()),
     )
     tables = {path.name: path.read_text() for path in options.results.glob("*.md")}
     text, drawn = page(evidence, tables), {figure: plots.svg(found) for figure, found in figures(evidence)}

@@ -60,6 +60,8 @@ class Evidence:
     copies: Runs | None = None
     grid: Grid = dataclasses.field(default_factory=dict)
     shares: Shares = dataclasses.field(default_factory=dict)
+    missing: int = 0
+    """Runs that the campaign from memory to memory lacks."""
 
     @functools.cached_property
     def results(self) -> dict[tuple[str, int, int], Analysis]:
