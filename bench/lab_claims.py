@@ -70,13 +70,15 @@ def is_dual(evidence: Evidence) -> Finding:
         shapes = [shape_of(one) for one in evidence.of_buffer(buffer)]
         counts = ", ".join(f"{shapes.count(shape)} {shape}" for shape in dict.fromkeys(shapes))
         texts.append(f"{mebibytes(buffer)}: {counts}")
-    found = votes(shape_vote(one, "dual") for one in evidence.results.values())
+    found = votes(is_surely_dual(one) for one in evidence.results.values())
     return Finding(found.verdict, f"{found} profiles are dual ({'; '.join(texts)})", "profiles-cubic")
 
 
-def shape_vote(result: Analysis, shape: str) -> bool | None:
+def is_surely_dual(result: Analysis) -> bool | None:
+    """Returns whether a profile is dual; None if its runs do not decide it."""
     shapes = getattr(result.transition, "shapes", ())
-    return None if shape in shapes and len(shapes) > 1 or shapes in ((), ("indeterminate",)) else shape in shapes
+    is_undecided = shapes in ((), ("indeterminate",)) or ("dual" in shapes and len(shapes) > 1)
+    return None if is_undecided else "dual" in shapes
 
 
 def grows_with_buffer(evidence: Evidence) -> Finding:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from circumstances import git
-from lab_lines import read_lines
+from lab_lines import append_line, read_lines
 from towpath.lab.measure.emulator import CLIENT, emulated_path, permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of
 from towpath.lab.measure.plan import Cell, Emulator
@@ -135,8 +135,7 @@ def main() -> int:
             if (rtt_ms, queue, loss, repetition) in done:
                 continue
             records.append(run(options.towpath.resolve(), rtt_ms, queue, loss, repetition))
-            with lines.open("a") as file:
-                file.write(json.dumps(records[-1]) + "\n")
+            append_line(lines, records[-1])
             rates = {flow: f"{rate / 1e6:.0f}" for flow, rate in records[-1]["bits_per_s"].items()}
             print(f"{rtt_ms} ms, loss {loss:g}, queue {queue:g}: {rates} Mbit/s", flush=True)
     (options.results / "coexistence.md").write_text(table(records) + "\n")

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from circumstances import git
-from lab_lines import read_lines
+from lab_lines import append_line, read_lines
 from towpath.lab import composition
 from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of
@@ -140,8 +140,7 @@ def main() -> int:
             if cell in done:
                 continue
             records.append(run(options.towpath.resolve(), directory, *cell))
-            with lines.open("a") as file:
-                file.write(json.dumps(records[-1]) + "\n")
+            append_line(lines, records[-1])
             print(cell, {name: f"{rate / 1e6:.0f}" for name, rate in records[-1]["bits_per_s"].items()}, flush=True)
     (options.results / "grid.md").write_text(table(records) + "\n")
     print(table(records))

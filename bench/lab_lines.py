@@ -14,3 +14,9 @@ def read_lines(path: pathlib.Path) -> list[dict]:
     if len(whole) < len(content):
         os.truncate(path, len(whole))
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def append_line(path: pathlib.Path, record: dict) -> None:
+    """Appends a record to a file."""
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")

@@ -23,7 +23,7 @@ import tempfile
 import time
 
 from circumstances import git
-from lab_lines import read_lines
+from lab_lines import append_line, read_lines
 from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, limit_of, state
 from towpath.lab.measure.plan import Cell, Emulator
@@ -185,8 +185,7 @@ def main() -> int:
     with permitted_transports() if missing else contextlib.nullcontext():
         for trial in missing:
             records.append(run(options.towpath.resolve(), trial))
-            with lines.open("a") as file:
-                file.write(json.dumps(records[-1]) + "\n")
+            append_line(lines, records[-1])
             print(line(records[-1]), flush=True)
     (options.results / "predictions.md").write_text(table(records) + "\n")
     print(table(records))

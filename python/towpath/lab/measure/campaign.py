@@ -16,7 +16,7 @@ from typing import Any
 from towpath.lab.measure import machine
 from towpath.lab.measure.emulator import Hosts, emulated_path, permitted_transports
 from towpath.lab.measure.plan import Cell, Plan
-from towpath.lab.measure.sites import Here, measure_rtt_s, real_path
+from towpath.lab.measure.sites import Here, measure_rtt_s
 from towpath.lab.measure.tools import TOOLS, Task, ToolError, memory_directory
 from towpath.lab.profiles import profile_of
 from towpath.lab.profiles.transition import find_transition, refinement
@@ -107,7 +107,7 @@ class Campaign:
         return path
 
     def _path(self, towpath: Path, cell: Cell) -> contextlib.AbstractContextManager[Hosts | Here]:
-        return real_path(towpath) if self.plan.emulator is None else emulated_path(towpath, self.plan.emulator, cell)
+        return contextlib.nullcontext(Here(towpath)) if self.plan.emulator is None else emulated_path(towpath, self.plan.emulator, cell)
 
     def _rtt_s(self, cell: Cell) -> float:
         """Returns the round trip of a cell: for a site that of its first run, as those of a profile have to be equal."""
@@ -144,7 +144,7 @@ class Campaign:
             "rtt_s": rtt_s,
             "site": None if cell.site is None else cell.site.name,
             "repetition": cell.repetition,
-            "started": started.isoformat(),
+            "started": started,
             "capacity_bits_per_s": self.plan.capacity_bits_per_s(cell),
             "limited_by": machine.limit_of(busy, busiest, lost),
             "machine": json.dumps(state | use),
@@ -153,10 +153,10 @@ class Campaign:
 
     def _append(self, row: dict[str, Any]) -> None:
         """Appends a row that is valid; raises `ValueError` otherwise."""
-        Runs.of_rows([_with_time(row)], row["run_id"])
+        Runs.of_rows([row], row["run_id"])
         with (self.directory / LINES).open("a") as file:
-            file.write(_json_line(_with_time(row)))
-        self.rows.append(_with_time(row))
+            file.write(_json_line(row))
+        self.rows.append(row)
 
     def _restore_lines(self) -> None:
         """Writes the lines of the table, if there are none: only the table is kept of a campaign that was complete."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +32,6 @@ class Here:
     def counters(self) -> dict[str, Any]:
         """Returns no counters, as there is no emulator."""
         return {"hosts": [], "engine": {"latest_ns": 0}}
-
-
-@contextlib.contextmanager
-def real_path(towpath: Path) -> Iterator[Here]:
-    """Yields the host of the tools."""
-    yield Here(towpath)
 
 
 def measure_rtt_s(cell: Cell) -> float:
