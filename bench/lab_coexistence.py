@@ -17,9 +17,9 @@ import subprocess
 import sys
 
 from circumstances import git
-from lab_lines import append_line, read_lines
+from lab_lines import append_line, resume_lines
 from towpath.lab.measure.emulator import CLIENT, emulated_path, permitted_transports
-from towpath.lab.measure.machine import ProcessorTimes, limit_of
+from towpath.lab.measure.machine import ProcessorTimes, lost_packets
 from towpath.lab.measure.plan import Cell, Emulator
 
 RESULTS = pathlib.Path(__file__).parent / "results" / "lab"
@@ -50,16 +50,15 @@ def run(towpath: pathlib.Path, rtt_ms: float, queue: float, loss: float, repetit
         }
         clients = {flow: subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for flow, command in commands.items()}
         documents = {flow: json.loads(client.communicate(timeout=DEADLINE_S)[0]) for flow, client in clients.items()}
-        lost = sum(host["overruns"] for host in hosts.counters()["hosts"])
+        lost = lost_packets(hosts.counters())
     for flow, document in documents.items():
         if "error" in document:
             raise OSError(f"iperf3 ({flow}): {document['error']}")
         if document["end"]["sender_tcp_congestion"] != flow:
             raise OSError(f"iperf3 used {document['end']['sender_tcp_congestion']}, not {flow}")
-    busy, busiest, _ = ProcessorTimes().busy_since(before)
+    limited = ProcessorTimes().use_since(before).limit(lost)
     rates = {flow: document["end"]["sum_received"]["bits_per_second"] for flow, document in documents.items()}
     resent = {flow: document["end"]["sum_sent"]["retransmits"] for flow, document in documents.items()}
-    limited = limit_of(busy, busiest, lost)
     return {"rtt_ms": rtt_ms, "queue": queue, "loss": loss, "repetition": repetition, "bits_per_s": rates, "retransmits": resent, "limited_by": limited, "commit": git("rev-parse", "--short", "HEAD")}
 
 
@@ -128,7 +127,7 @@ def main() -> int:
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     lines = options.results / "coexistence.jsonl"
-    records = read_lines(lines)
+    records = resume_lines(lines)
     done = {(record["rtt_ms"], record["queue"], record["loss"], record["repetition"]) for record in records}
     with permitted_transports():
         for repetition, rtt_ms, queue, loss in itertools.product(range(REPETITIONS), RTTS_MS, QUEUES, LOSSES):

@@ -17,9 +17,8 @@ from towpath.lab.profiles.transition import Transition
 from towpath.lab.runs import Runs
 from towpath.lab.traces import trace_frame
 
-Grid = dict[tuple[float, int, int], dict[str, float]]
-"""Rates of `lab_grid.py` and of its stages, by round trip in ms, flows, and bytes of a block."""
-
+Grid = dict[tuple[float, int, int], list[dict[str, float]]]
+"""Rates of the transfer and of its stages in each run of `lab_grid.py`, by round trip in ms, flows, and bytes of a block."""
 
 Shares = dict[tuple[float, float, float], float]
 """Median of the rates of `lab_coexistence.py`, BBR / CUBIC, by round trip in ms, queue / (rate × round trip), and loss."""

@@ -20,10 +20,10 @@ import sys
 import tempfile
 
 from circumstances import git
-from lab_lines import append_line, read_lines
+from lab_lines import append_line, resume_lines
 from towpath.lab import composition
 from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
-from towpath.lab.measure.machine import ProcessorTimes, limit_of
+from towpath.lab.measure.machine import ProcessorTimes, lost_packets
 from towpath.lab.measure.plan import Cell, Emulator
 
 RESULTS = pathlib.Path(__file__).parent / "results" / "lab"
@@ -38,6 +38,7 @@ RATE = "1Gbit"
 BUFFER = "64MiB"
 PORT = 1094
 DEADLINE_S = 300
+STAGES = ("read", "network", "write")
 TOLERANCE = 0.05
 """Relative error of a rate for the verdict on its stages."""
 
@@ -79,12 +80,12 @@ def run(towpath: pathlib.Path, directory: pathlib.Path, repetition: int, rtt_ms:
         before = ProcessorTimes()
         with emulated_path(towpath, Emulator(rate=RATE), cell) as hosts:
             rates[name] = transfer(hosts, *ends, flows, block)
-            busy, busiest, _ = ProcessorTimes().busy_since(before)
-            limits.append(limit_of(busy, busiest, sum(host["overruns"] for host in hosts.counters()["hosts"])))
+            use = ProcessorTimes().use_since(before)
+            limits.append(use.limit(lost_packets(hosts.counters())))
     if subprocess.run(["cmp", source, destination], check=False).returncode:
         raise OSError("the copy differs from the file")
     where = {"repetition": repetition, "rtt_ms": rtt_ms, "flows": flows, "block": block}
-    return where | {"bits_per_s": rates, "limited_by": limits[0] or limits[1], "busy": busy, "commit": git("rev-parse", "--short", "HEAD")}
+    return where | {"bits_per_s": rates, "limited_by": limits[0] or limits[1], "busy": use.busy, "commit": git("rev-parse", "--short", "HEAD")}
 
 
 def groups(records: list[dict]) -> dict[tuple[float, int, int], list[dict]]:
@@ -95,30 +96,35 @@ def groups(records: list[dict]) -> dict[tuple[float, int, int], list[dict]]:
     return dict(sorted(found.items()))
 
 
-def medians(records: list[dict]) -> dict[tuple[float, int, int], dict[str, float]]:
-    """Returns the median of each rate, without runs that the machine limited; a group of only such runs is missing."""
+def rates_of_runs(records: list[dict]) -> dict[tuple[float, int, int], list[dict[str, float]]]:
+    """Returns the rates of each run, without runs that the machine limited; a group of only such runs is missing."""
     found = {key: [run["bits_per_s"] for run in group if run["limited_by"] is None] for key, group in groups(records).items()}
-    return {key: {name: statistics.median(rates[name] for rates in group) for name in group[0]} for key, group in found.items() if group}
+    return {key: rates for key, rates in found.items() if rates}
+
+
+def medians(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Returns the median of each rate."""
+    return {name: statistics.median(rates[name] for rates in runs) for name in runs[0]}
 
 
 def judged(rates: dict[str, float]) -> composition.Judgement:
     """Compares a transfer with its stages."""
-    stages = {name: rates[name] for name in ("read", "network", "write")}
+    stages = {name: rates[name] for name in STAGES}
     return composition.judge(composition.compose(stages), rates["transfer"], tolerance=TOLERANCE)
 
 
 def table(records: list[dict]) -> str:
     rows = ["| round trip | flows | block | read | network | write | transfer | transfer / slowest stage | | left out |"]
     rows.append("| ---: | ---: | ---: |" + " ---: |" * 5 + " --- | ---: |")
-    known = medians(records)
+    known = rates_of_runs(records)
     for (rtt_ms, flows, block), group in groups(records).items():
         start, limited = f"| {rtt_ms:g} ms | {flows} | {block >> 10} KiB", sum(run["limited_by"] is not None for run in group)
-        rates = known.get((rtt_ms, flows, block))
-        if rates is None:
+        if (rtt_ms, flows, block) not in known:
             rows.append(f"{start} | | | | | | | {limited} |")
             continue
+        rates = medians(known[rtt_ms, flows, block])
         verdict = judged(rates)
-        shown = " | ".join(f"{rates[name] / 1e6:.0f}" for name in ("read", "network", "write", "transfer"))
+        shown = " | ".join(f"{rates[name] / 1e6:.0f}" for name in (*STAGES, "transfer"))
         rows.append(f"{start} | {shown} | {100 * verdict.efficiency[0]:.0f} % | {verdict.verdicts[0]} | {limited} |")
     return "\n".join([*rows, "", "Left out: runs that the machine limited, of three."])
 
@@ -131,7 +137,7 @@ def main() -> int:
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     lines = options.results / "grid.jsonl"
-    records = read_lines(lines)
+    records = resume_lines(lines)
     done = {(record["repetition"], record["rtt_ms"], record["flows"], record["block"]) for record in records}
     with permitted_transports(), tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         directory = pathlib.Path(scratch)

@@ -23,9 +23,9 @@ import tempfile
 import time
 
 from circumstances import git
-from lab_lines import append_line, read_lines
+from lab_lines import append_line, resume_lines
 from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
-from towpath.lab.measure.machine import ProcessorTimes, limit_of, state
+from towpath.lab.measure.machine import ProcessorTimes, lost_packets, state
 from towpath.lab.measure.plan import Cell, Emulator
 from towpath.lab.predict import LONG_RTT_S, Calibration, run_probe
 
@@ -98,17 +98,17 @@ def run(towpath: pathlib.Path, trial: int) -> dict[str, object]:
             before, start = ProcessorTimes(), time.monotonic()
             subprocess.run(hosts.command(1, towpath, "cp", "--quiet", "-r", source, destination), check=True, timeout=COPY_DEADLINE_S)
             actual_s = time.monotonic() - start
-            busy, busiest, stolen = ProcessorTimes().busy_since(before)
-        lost = sum(host["overruns"] for host in hosts.counters()["hosts"])
+            use = ProcessorTimes().use_since(before)
+        lost = lost_packets(hosts.counters())
     predicted = probed["predictions"][0]
     return what | {
         "predicted_s": predicted["seconds"],
         "actual_s": actual_s,
         "prediction": predicted,
         "commit": git("rev-parse", "--short", "HEAD"),
-        "limited_by": limit_of(busy, busiest, lost),
-        "busy": busy,
-        "stolen": stolen,
+        "limited_by": use.limit(lost),
+        "busy": use.busy,
+        "stolen": use.stolen,
     }
 
 
@@ -178,7 +178,7 @@ def main() -> int:
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     lines = options.results / "predictions.jsonl"
-    records = read_lines(lines)
+    records = resume_lines(lines)
     missing = sorted(set(range(options.trials)) - {record["trial"] for record in records})
     if missing:
         (options.results / "machine.json").write_text(json.dumps(state(), indent=1) + "\n")

@@ -92,15 +92,20 @@ def test_the_page_has_each_claim_and_its_figure(evidence):
 def test_verdicts_on_a_grid(evidence):
     """Twice as many flows gain nothing, and one of two transfers is slower than its stages one after the other."""
     stages = {"read": 3e8, "network": 3e8, "write": 3e8}
-    grid = {(1, 1, 8192): stages | {"transfer": 9e7}, (1, 2, 8192): stages | {"transfer": 9.2e7 * 3}}
-    assert lab_claims.impedance(replace(evidence, grid=grid)).verdict == "reproduced"
-    assert lab_claims.more_flows(replace(evidence, grid=grid)).verdict == "refuted"
-    grid[1, 2, 8192]["transfer"] = 9.2e7
-    found = replace(evidence, grid=grid)
-    assert lab_claims.more_flows(found).verdict == "reproduced" and lab_claims.slowest_stage_limits(found).verdict == "reproduced"
-    assert "grid" in {name for name, _ in lab_claims.figures(found)}
-    grid[1, 1, 8192]["transfer"] = 4e8
-    assert lab_claims.slowest_stage_limits(found).verdict == "mixed"
+
+    def found(one, two):
+        """Returns evidence with the rates of three runs of one flow, and of two flows."""
+        runs = {(1, flows, 8192): [stages | {"transfer": rate} for rate in rates] for flows, rates in ((1, one), (2, two))}
+        return replace(evidence, grid=runs)
+
+    slow, fast = [8e7, 9e7, 9.4e7], [2.6e8, 2.7e8, 2.8e8]
+    assert lab_claims.impedance(found(slow, fast)).verdict == "reproduced"
+    assert lab_claims.impedance(found([*slow, 1e8], fast)).verdict == "refuted"
+    assert lab_claims.more_flows(found(slow, fast)).verdict == "refuted"
+    assert lab_claims.more_flows(found(slow, slow)).verdict == "reproduced"
+    assert "grid" in {name for name, _ in lab_claims.figures(found(slow, slow))}
+    for one, verdict in ((slow, "reproduced"), ([4e8, 4.1e8], "mixed"), ([3e8, 4e8], "reproduced")):
+        assert lab_claims.slowest_stage_limits(found(one, fast)).verdict == verdict
 
 
 def test_verdicts_on_shares(evidence):

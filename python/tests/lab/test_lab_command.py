@@ -17,7 +17,7 @@ import pytest
 
 from towpath.lab.measure.campaign import Campaign, size_of
 from towpath.lab.measure.emulator import permitted_transports
-from towpath.lab.measure.machine import ProcessorTimes, limit_of
+from towpath.lab.measure.machine import ProcessorTimes, ProcessorUse
 from towpath.lab.measure.plan import Plan
 from towpath.lab.models import ramp
 from towpath.lab.profiles import profile_of
@@ -91,9 +91,15 @@ def test_the_processors_are_the_limit_if_they_are_busy():
         ProcessorTimes(f"cpu {2 * busy} 0 0 {idle} 0 0 0 0\ncpu0 {busy} 0 0 0 0 0 0 0\ncpu1 {busy} 0 0 {idle} 0 0 0 0\nintr 5\n")
         for busy, idle in ((100, 1_000), (200, 1_020))
     )
-    busy, busiest, stolen = after.busy_since(before)
-    assert (busy, busiest, stolen) == pytest.approx((200 / 220, 1.0, 0.0))
-    assert limit_of(busy, busiest, 0) == limit_of(0.1, 0.2, 1) == limit_of(0.5, 1.0, 0) == "cpu" and limit_of(0.5, 0.9, 0) is None
+    use = after.use_since(before)
+    assert (use.busy, use.busiest, use.stolen) == pytest.approx((200 / 220, 1.0, 0.0))
+    limits = [
+        use.limit(0),
+        ProcessorUse(0.1, 0.2, 0.0).limit(1),
+        ProcessorUse(0.5, 1.0, 0.0).limit(0),
+        ProcessorUse(0.5, 0.9, 0.0).limit(0),
+    ]
+    assert limits == ["cpu", "cpu", "cpu", None]
 
 
 def test_sizes():

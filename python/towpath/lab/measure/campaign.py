@@ -8,7 +8,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -124,17 +124,10 @@ class Campaign:
         started, before, load = datetime.now(timezone.utc), machine.ProcessorTimes(), os.getloadavg()[0]
         with tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=memory_directory()) as directory:
             measured = TOOLS[cell.tool](Task(self.plan, cell, hosts, Path(directory), rtt_s))
-        busy, busiest, stolen = machine.ProcessorTimes().busy_since(before)
+        use = machine.ProcessorTimes().use_since(before)
         counters = hosts.counters()
-        lost = sum(host["overruns"] for host in counters["hosts"])
-        use = {
-            "busy": busy,
-            "busiest": busiest,
-            "stolen": stolen,
-            "load": load,
-            "lost_packets": lost,
-            "late_s": counters["engine"]["latest_ns"] / 1e9,
-        }
+        lost = machine.lost_packets(counters)
+        emulator = {"load": load, "lost_packets": lost, "late_s": counters["engine"]["latest_ns"] / 1e9}
         return {
             "run_id": cell.run_id,
             "tool": cell.tool,
@@ -146,8 +139,8 @@ class Campaign:
             "repetition": cell.repetition,
             "started": started,
             "capacity_bits_per_s": self.plan.capacity_bits_per_s(cell),
-            "limited_by": machine.limit_of(busy, busiest, lost),
-            "machine": json.dumps(state | use),
+            "limited_by": use.limit(lost),
+            "machine": json.dumps(state | asdict(use) | emulator),
             **measured,
         }
 

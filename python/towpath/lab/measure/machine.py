@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,25 @@ def state() -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class ProcessorUse:
+    """Use of the processors during a run, each a share from 0 to 1."""
+
+    busy: float
+    """Of the time of all processors."""
+    busiest: float
+    """Of the time of the busiest one."""
+    stolen: float
+    """Of the time of all, taken by a hypervisor."""
+
+    def limit(self, lost_packets: int) -> str | None:
+        """Returns `cpu` if the processors limited the run: they were busy, or the emulator lost packets because it ran too late.
+
+        The busiest processor alone counts only if all of it was used: threads of one stream are on one processor.
+        """
+        return "cpu" if self.busy > MAX_BUSY or self.busiest > MAX_BUSIEST or lost_packets > 0 else None
+
+
 class ProcessorTimes:
     """Counters of the processors since the boot, in ticks."""
 
@@ -37,20 +57,17 @@ class ProcessorTimes:
         lines = (text or Path("/proc/stat").read_text()).splitlines()
         self._times = [[int(word) for word in line.split()[1:9]] for line in lines if line.startswith("cpu")]
 
-    def busy_since(self, before: ProcessorTimes) -> tuple[float, float, float]:
-        """Returns the busy shares of the time of all processors and of the busiest one, and the share that a hypervisor took."""
+    def use_since(self, before: ProcessorTimes) -> ProcessorUse:
+        """Returns the use between two readings."""
         shares = []
         for now, then in zip(self._times, before._times, strict=True):
             ticks = [after - earlier for after, earlier in zip(now, then, strict=True)]
             total = max(sum(ticks), 1)
             # The fourth and fifth are idle, and idle while there is I/O. The last is stolen.
             shares.append((1 - (ticks[3] + ticks[4]) / total, ticks[7] / total))
-        return shares[0][0], max(busy for busy, _ in shares[1:]), shares[0][1]
+        return ProcessorUse(busy=shares[0][0], busiest=max(busy for busy, _ in shares[1:]), stolen=shares[0][1])
 
 
-def limit_of(busy: float, busiest: float, lost_packets: int) -> str | None:
-    """Returns `cpu` if the processors limited a run: they were busy, or the emulator lost packets because it ran too late.
-
-    The busiest processor alone counts only if all of it was used: threads of one stream are on one processor.
-    """
-    return "cpu" if busy > MAX_BUSY or busiest > MAX_BUSIEST or lost_packets > 0 else None
+def lost_packets(counters: dict[str, Any]) -> int:
+    """Returns the packets that the emulator lost because it ran too late, from its counters."""
+    return sum(host["overruns"] for host in counters["hosts"])
