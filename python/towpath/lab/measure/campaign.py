@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from towpath.lab.measure import machine
+from towpath.lab.measure.baseline import MIN_RATIO, Baselines
 from towpath.lab.measure.emulator import Hosts, emulated_path, permitted_transports
 from towpath.lab.measure.plan import Cell, Plan
 from towpath.lab.measure.sites import Here, measure_rtt_s
-from towpath.lab.measure.tools import TOOLS, Task, ToolError, memory_directory
+from towpath.lab.measure.tools import TOOLS, Task, ToolError
 from towpath.lab.profiles import profile_of
 from towpath.lab.profiles.transition import find_transition, refinement
 from towpath.lab.runs import Runs
@@ -83,11 +84,12 @@ class Campaign:
         return failures
 
     def _measure(self, cells: list[Cell], towpath: Path, report: Callable[[str], None]) -> list[str]:
-        failures, state = [], machine.state()
+        failures, state, baselines = [], machine.state(), Baselines(self.plan, towpath)
         for number, cell in enumerate(cells, 1):
             try:
+                baseline = baselines.rate_bits_per_s(cell)
                 with self._path(towpath, cell) as hosts:
-                    row = self._run(cell, hosts, state)
+                    row = self._run(cell, hosts, state, baseline)
                 self._append(row)
             except (ToolError, ValueError, LookupError, ArithmeticError) as error:
                 failures.append(f"{cell.run_id}: {error}")
@@ -119,15 +121,27 @@ class Campaign:
         except OSError as error:
             raise ToolError(f"site {cell.site.name}: {error}") from error
 
-    def _run(self, cell: Cell, hosts: Hosts | Here, state: dict[str, Any]) -> dict[str, Any]:
-        rtt_s = self._rtt_s(cell)
+    def _run(self, cell: Cell, hosts: Hosts | Here, state: dict[str, Any], baseline: float | None) -> dict[str, Any]:
+        rtt_s, capacity = self._rtt_s(cell), self.plan.capacity_bits_per_s(cell)
         started, before, load = datetime.now(timezone.utc), machine.ProcessorTimes(), os.getloadavg()[0]
-        with tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=memory_directory()) as directory:
-            measured = TOOLS[cell.tool](Task(self.plan, cell, hosts, Path(directory), rtt_s))
+        with tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=machine.memory_directory()) as directory:
+            task = Task(self.plan, cell, hosts, Path(directory), rtt_s)
+            measured = TOOLS[cell.tool](task)
+            settings = _settings(task)
         use = machine.ProcessorTimes().use_since(before)
         counters = hosts.counters()
-        lost = machine.lost_packets(counters)
-        emulator = {"load": load, "lost_packets": lost, "late_s": counters["engine"]["latest_ns"] / 1e9}
+        lost, lateness = machine.lost_packets(counters), machine.Lateness.of_counters(counters)
+        limit = use.limit(lost, _tool_percent(measured)) or ("emulator" if lateness.is_limit(rtt_s) else None)
+        if limit is None and baseline is not None and capacity is not None and baseline < MIN_RATIO * capacity:
+            limit = "baseline"
+        circumstances = {
+            "load": load,
+            "lost_packets": lost,
+            "late_s": lateness.longest_s,
+            "late_mean_s": lateness.mean_s,
+            "baseline_bits_per_s": baseline,
+            "sysctls": settings,
+        }
         return {
             "run_id": cell.run_id,
             "tool": cell.tool,
@@ -138,9 +152,9 @@ class Campaign:
             "site": None if cell.site is None else cell.site.name,
             "repetition": cell.repetition,
             "started": started,
-            "capacity_bits_per_s": self.plan.capacity_bits_per_s(cell),
-            "limited_by": use.limit(lost),
-            "machine": json.dumps(state | asdict(use) | emulator),
+            "capacity_bits_per_s": capacity,
+            "limited_by": limit,
+            "machine": json.dumps(state | asdict(use) | circumstances),
             **measured,
         }
 
@@ -176,6 +190,19 @@ class Campaign:
             return [_with_time(json.loads(line)) for line in whole.splitlines()]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: no runs of a campaign: {error}") from error
+
+
+def _settings(task: Task) -> dict[str, dict[str, list[str]]]:
+    """Returns the settings of TCP at the receiver and, on an emulated path, at the sender: each host has its own."""
+    names = {1: "receiver"} if task.cell.site is not None else {1: "receiver", 2: "sender"}
+    command = ("sh", "-c", machine.PRINT_SYSCTLS, "sh", *machine.SYSCTLS)
+    return {name: machine.parse_sysctls(task.run(host, *command, deadline_s=10)) for host, name in names.items()}
+
+
+def _tool_percent(measured: dict[str, Any]) -> float:
+    """Returns the larger use of one processor at both ends in percent, as the tool reports it; 0 without a report."""
+    percent = json.loads(measured.get("detail") or "{}").get("cpu_percent") or {}
+    return max((float(percent.get(end, 0)) for end in ("host_total", "remote_total")), default=0.0)
 
 
 def _refined(cells: list[Cell], rows: dict[str, dict[str, Any]]) -> list[Cell]:

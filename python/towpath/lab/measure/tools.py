@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import subprocess
 import time
@@ -125,6 +124,9 @@ def iperf3(task: Task) -> dict[str, Any]:
         # The server ends the test after its time even if windows are full.
         output = task.run(1, *client, deadline_s=seconds + 60)
     row = read_iperf3(output, "iperf3", Known(rtt_s=task.rtt_s))[0]
+    for what, planned in (("transport", cell.transport), ("streams", cell.streams)):
+        if planned is not None and row[what] not in (None, planned):
+            raise ToolError(f"iperf3 used another {what} than planned: {row[what]}, not {planned}")
     return {key: row[key] for key in ("duration_s", "bytes", "throughput_bits_per_s", "detail", "intervals")} | {"planned_s": seconds}
 
 
@@ -203,9 +205,3 @@ TOOLS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "xrdcp": xrdcp,
     "gridftp": gridftp,
 }
-
-
-def memory_directory() -> Path:
-    """Returns a directory in memory for the files of runs, or that for temporary files if there is none."""
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path("/tmp")
