@@ -24,6 +24,10 @@ Shares = dict[tuple[float, float, float], float]
 """Median of the rates of `lab_coexistence.py`, BBR / CUBIC, by round trip in ms, queue / (rate × round trip), and loss."""
 
 
+MIN_DECIDED = 4
+"""Minimum number of comparisons that decide, for a verdict; they must also be at least half of all."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Votes:
     """Comparisons that agree with a claim, that contradict it, and that decide nothing."""
@@ -35,7 +39,7 @@ class Votes:
     @property
     def verdict(self) -> str:
         decided = self.agree + self.contradict
-        if not decided:
+        if decided < MIN_DECIDED or decided < self.undecided:
             return "not decided"
         share = self.agree / decided
         return "reproduced" if share >= 0.9 else "refuted" if share <= 0.1 else "mixed"
@@ -138,16 +142,16 @@ def shape_of(result: Analysis) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RampFit:
-    """A measured profile beside the model of slow start, and beside one whose rate is constant from the start."""
+    """A measured profile beside the model of slow start, which has no fitted parameter, and beside a fitted straight line."""
 
     ramp: np.ndarray
-    constant: np.ndarray
+    line: np.ndarray
     measured: np.ndarray
 
     @property
-    def explained(self) -> float:
-        """Share of the squares of what is missing to the constant rate that slow start explains; negative if it is worse."""
-        return 1 - float(((self.measured - self.ramp) ** 2).sum() / ((self.measured - self.constant) ** 2).sum())
+    def is_better_than_line(self) -> bool:
+        """Whether slow start has a smaller sum of squared errors than the line."""
+        return bool(((self.measured - self.ramp) ** 2).sum() < ((self.measured - self.line) ** 2).sum())
 
     @property
     def error(self) -> float:
@@ -159,7 +163,8 @@ def ramp_fit(result: Analysis) -> RampFit:
     """Fits no parameter: the capacity is that of the path, and the buffers are not the limit."""
     key, profile = result.configuration, result.profile
     model = models.ramp(profile.rtt_s, capacity_bits_per_s=key.capacity_bits_per_s, duration_s=key.planned_s, streams=key.streams)
-    return RampFit(model.throughput_bits_per_s, np.full(len(profile.rtt_s), key.capacity_bits_per_s), profile.means)
+    line = np.polynomial.Polynomial.fit(profile.rtt_s, profile.means, 1)
+    return RampFit(model.throughput_bits_per_s, line(profile.rtt_s), profile.means)
 
 
 def convex_window(evidence: Evidence, result: Analysis) -> models.WindowEstimate | None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from towpath.lab.profiles import profile_of
 from towpath.lab.profiles.transition import find_transition
 from towpath.lab.runs import Runs
 
+STARTED = datetime(2026, 1, 2, tzinfo=timezone.utc)
 DEADLINE_S = 120
 PLAN = """
 tools = ["iperf3", "towpath-probe", "towpath-cp", "xrdcp", "gridftp"]
@@ -102,6 +104,20 @@ def test_the_processors_are_the_limit_if_they_are_busy():
     assert limits == ["cpu", "cpu", "cpu", None]
 
 
+def test_runs_of_the_table_that_the_lines_lack_are_kept(tmp_path):
+    cells = Campaign(tmp_path, PLAN, "plan").missing()
+    rows = [
+        {"run_id": cell.run_id, "tool": cell.tool, "rtt_s": 0.01, "repetition": 0, "throughput_bits_per_s": 1e9, "started": STARTED}
+        for cell in cells[:2]
+    ]
+    Runs.of_rows(rows).write(tmp_path / "runs.parquet")
+    assert len(Campaign(tmp_path, PLAN, "plan").missing()) == len(cells) - 2
+    lines = tmp_path / "runs.jsonl"
+    lines.write_text(lines.read_text().splitlines(keepends=True)[1])
+    campaign = Campaign(tmp_path, PLAN, "plan")
+    assert [row["run_id"] for row in campaign.rows] == [cells[1].run_id, cells[0].run_id]
+
+
 def test_sizes():
     assert [size_of(text) for text in ("5", "5B", "3kB", "64MiB", "2GB")] == [5, 5, 3_000, 64 << 20, 2 * 10**9]
 
@@ -121,6 +137,7 @@ def campaign(tmp_path_factory):
     content = lines.read_text().splitlines(keepends=True)
     assert len(content) == 5
     lines.write_text("".join(content[:4]) + content[4][:50])
+    (directory / "plan" / "runs.parquet").unlink()
     again = lab("measure", plan)
     assert again.returncode == 0 and again.stdout.startswith("1/1 "), again.stdout + again.stderr
     return directory / "plan"

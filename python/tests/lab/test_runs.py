@@ -33,7 +33,7 @@ def test_a_table_survives_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rtt_s": -1}, "runs: row 2, rtt_s: expected 0 to 100 seconds, not -1.0"),
+        ({"rtt_s": -1}, "runs: row 2, rtt_s: expected 0 to 5 seconds (milliseconds?), not -1.0"),
         ({"rtt_s": None}, "row 2, rtt_s: a value is required, not None"),
         ({"rtt_s": float("nan")}, "row 2, rtt_s: a value is required"),
         ({"streams": 0}, "row 2, streams: expected 1 to 10,000, not 0"),
@@ -135,7 +135,7 @@ def test_a_file_without_runs_is_an_error(tmp_path, format):
 def test_the_error_of_a_row_names_its_file(tmp_path):
     for name, rtt_s in (("one.csv", 5), ("two.csv", 500)):
         (tmp_path / name).write_text(f"tool,rtt_s,throughput_bits_per_s\nx,{rtt_s},1\n")
-    with pytest.raises(ValueError, match=r"two\.csv: row 1, rtt_s: expected 0 to 100 seconds, not 500"):
+    with pytest.raises(ValueError, match=r"two\.csv: row 1, rtt_s: expected 0 to 5 seconds \(milliseconds\?\), not 500"):
         importers.read([tmp_path / "one.csv", tmp_path / "two.csv"], "csv")
 
 

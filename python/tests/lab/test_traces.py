@@ -34,7 +34,8 @@ def orbit(samples):
 RUNS = Runs.of_rows(
     [
         run("noise", [*RAMP, *STEADY]),
-        run("map", [*RAMP, *(1e9 * (1 + 0.05 * orbit(90)))], rtt_s=0.3),
+        run("map", [*RAMP, *(1e9 * (1 + 0.05 * orbit(90)))]),
+        run("far", [*RAMP, *(1e9 * (1 + 0.05 * orbit(90)))], rtt_s=0.3),
         run("rising", np.linspace(1e6, 1e9, 100)),
         run("short", [1e9] * 5),
         {"run_id": "none", "tool": "x", "rtt_s": 0.1, "repetition": 0, "throughput_bits_per_s": 1e9},
@@ -43,12 +44,13 @@ RUNS = Runs.of_rows(
 
 
 def test_traces():
-    noise, chaotic, rising, short, none = trace_results(RUNS)
+    noise, chaotic, far, rising, short, none = trace_results(RUNS)
     assert noise.interval_s == 0.1 and noise.outcome == "ramp" and noise.ramp_s == pytest.approx(1, abs=0.21)
     # Intervals of 0.3 s, the longest round trip, average three samples.
     assert noise.variation == pytest.approx(0.05 / np.sqrt(3), rel=0.35)
     assert (noise.verdict, chaotic.verdict) == ("no structure found", "deterministic structure")
     assert noise.exponent > chaotic.exponent and chaotic.exponent == pytest.approx(np.log(2), abs=0.1)
+    assert far.exponent is None and far.variation == chaotic.variation, "its interval is shorter than its round trip"
     assert (rising.outcome, rising.ramp_s, rising.exponent) == ("never sustained", None, None)
     assert short.outcome == none.outcome == "no trace" and SAMPLES == 60
 

@@ -83,6 +83,9 @@ SCHEMA = pa.schema(
 REQUIRED = ("run_id", "tool", "rtt_s", "repetition", "throughput_bits_per_s")
 """Columns without null."""
 
+MAX_RTT_S = 5.0
+"""Longest round trip, in seconds: a larger number is one of milliseconds."""
+
 _TOLERANCE = 1e-3
 """Maximum relative difference of a throughput and its bytes / duration."""
 
@@ -277,7 +280,7 @@ _CHECKS: tuple[tuple[str, str, Callable[[pd.DataFrame], Any]], ...] = (
     *((column, "a value is required", lambda frame, column=column: frame[column].isna()) for column in REQUIRED),
     ("run_id", "expected a value that no other row has", lambda frame: frame.run_id.duplicated()),
     ("streams", "expected 1 to 10,000", _within("streams", 1, 10_000)),
-    ("rtt_s", "expected 0 to 100 seconds", _within("rtt_s", 0, 100)),
+    ("rtt_s", "expected 0 to 5 seconds (milliseconds?)", _within("rtt_s", 0, MAX_RTT_S)),
     ("repetition", "expected 0 or more", _within("repetition", 0)),
     ("buffer_bytes", "expected 1 byte or more", _within("buffer_bytes", 1)),
     ("planned_s", "expected more than 0 seconds", _within("planned_s", 1e-9, 1e9)),

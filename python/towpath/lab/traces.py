@@ -42,8 +42,8 @@ class TraceResult:
     """Standard deviation / mean of the rate after the ramp, in intervals at least as long as all round trips of the table; None for less
     than five of them."""
     exponent: float | None
-    """Exponent per step (`dynamics.difference_exponent`) of the last `SAMPLES` samples; None if fewer are sustained, or if it is not
-    defined or indeterminate."""
+    """Exponent per step (`dynamics.difference_exponent`) of the last `SAMPLES` samples; None if fewer are sustained, if the interval is
+    shorter than the round trip, in which a flow sends in bursts, or if the exponent is not defined or indeterminate."""
     verdict: str | None
     """That of `dynamics.surrogate_test`; None without an exponent."""
 
@@ -62,7 +62,7 @@ def trace_results(runs: Runs) -> list[TraceResult]:
     if interval_s is None:
         return [_without_trace(run_id, 0.0) for run_id in frame.run_id]
     steps = max(int(np.ceil(frame.rtt_s.max() / interval_s)), 1)
-    return [_result(runs, run_id, interval_s, steps) for run_id in frame.run_id]
+    return [_result(runs, run_id, interval_s, steps, rtt_s) for run_id, rtt_s in zip(frame.run_id, frame.rtt_s, strict=True)]
 
 
 def longest_interval_s(runs: Runs) -> float | None:
@@ -80,8 +80,8 @@ def _without_trace(run_id: str, interval_s: float) -> TraceResult:
     return TraceResult(run_id, interval_s, "no trace", None, None, None, None, None)
 
 
-def _result(runs: Runs, run_id: str, interval_s: float, steps: int) -> TraceResult:
-    """Returns the dynamics of a run; `steps` intervals together are one of its variation."""
+def _result(runs: Runs, run_id: str, interval_s: float, steps: int, rtt_s: float) -> TraceResult:
+    """Returns the dynamics of a run with a round trip; `steps` intervals together are one of its variation."""
     try:
         rates = runs.trace(run_id, interval_s)
         phases = dynamics.split_phases(rates, interval_s)
@@ -90,7 +90,8 @@ def _result(runs: Runs, run_id: str, interval_s: float, steps: int) -> TraceResu
     if phases.ramp_s is None:
         return TraceResult(run_id, interval_s, phases.outcome, None, None, None, None, None)
     sustained = rates[phases.ramp_samples :]
-    exponent, verdict = _exponent(sustained[-SAMPLES:], interval_s) if len(sustained) >= SAMPLES else (None, None)
+    has_exponent = len(sustained) >= SAMPLES and interval_s >= rtt_s
+    exponent, verdict = _exponent(sustained[-SAMPLES:], interval_s) if has_exponent else (None, None)
     variation = _variation(sustained, steps)
     return TraceResult(run_id, interval_s, phases.outcome, phases.ramp_s, phases.sustained_mean, variation, exponent, verdict)
 

@@ -41,8 +41,8 @@ class Campaign:
         if stored.exists() and stored.read_text() != plan_text:
             raise ValueError(f"{stored} differs from {name}: continue with the same plan, or choose another directory")
         stored.write_text(plan_text)
-        self._restore_lines()
         self._remove_cut_off_line()
+        self._restore_lines()
         self.rows = self._read_lines()
 
     @classmethod
@@ -166,10 +166,14 @@ class Campaign:
         self.rows.append(row)
 
     def _restore_lines(self) -> None:
-        """Writes the lines of the table, if there are none: only the table is kept of a campaign that was complete."""
-        lines, table = self.directory / LINES, self.directory / TABLE
-        if table.exists() and not lines.exists():
-            lines.write_text("".join(_json_line(row) for row in Runs.read(table).table.to_pylist()))
+        """Writes the lines of the table that are missing: of a campaign only the table may be kept, and it may be newer."""
+        table = self.directory / TABLE
+        if not table.exists():
+            return
+        known = {row["run_id"] for row in self._rows_of_lines()}
+        lost = [row for row in Runs.read(table).table.to_pylist() if row["run_id"] not in known]
+        with (self.directory / LINES).open("a") as file:
+            file.writelines(map(_json_line, lost))
 
     def _remove_cut_off_line(self) -> None:
         """Removes a last line that an interruption cut off, so its run is measured again."""
@@ -185,6 +189,10 @@ class Campaign:
         if table.exists() and not path.exists():
             rows: list[dict[str, Any]] = Runs.read(table).table.to_pylist()
             return rows
+        return self._rows_of_lines()
+
+    def _rows_of_lines(self) -> list[dict[str, Any]]:
+        path = self.directory / LINES
         whole, _, _ = (path.read_text() if path.exists() else "").rpartition("\n")
         try:
             return [_with_time(json.loads(line)) for line in whole.splitlines()]
