@@ -8,6 +8,7 @@
 
 mod alto;
 mod http;
+mod rootfile;
 mod state;
 mod xrootd;
 
@@ -31,6 +32,7 @@ const TARGETS: &[(&str, Target)] = &[
     ("metalink", http::metalink),
     ("mrt", alto::mrt),
     ("multipart", http::multipart),
+    ("rootfile", rootfile::file),
     ("s3_xml", http::s3_xml),
     ("token", state::token),
     ("url", http::url),

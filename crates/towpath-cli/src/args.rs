@@ -8,6 +8,7 @@ mod find;
 mod foreign;
 mod limit;
 mod listing;
+mod plan;
 mod probe;
 
 use std::{
@@ -33,6 +34,7 @@ pub(crate) use find::{EntryKind, Find, with_two_dashes};
 pub(crate) use foreign::{explain_foreign, without_misleading_tip};
 pub(crate) use limit::Limit;
 pub(crate) use listing::{List, Space, Usage};
+pub(crate) use plan::Plan;
 pub(crate) use probe::Probe;
 
 use crate::output::quoted;
@@ -173,6 +175,8 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Measure a network path and the storage at both ends, report the bottleneck, and predict the duration of a copy.
     Probe(Probe),
+    /// Print the byte ranges of a ROOT file with the values of some columns and entries.
+    Plan(Plan),
     /// Print settings and their origins.
     Config(Config),
     /// Print the completion script of a shell.

@@ -28,6 +28,7 @@ mod notify;
 mod order;
 mod output;
 mod patterns;
+mod plan;
 mod probe;
 mod progress;
 mod remove;
@@ -191,6 +192,7 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Ping(arguments) => commands::ping(&arguments, resolver).await,
         Command::Probe(arguments) => probe::run(&arguments, resolver).await,
         Command::Order(arguments) => order::run(&arguments, resolver).await,
+        Command::Plan(arguments) => plan::run(&arguments, resolver).await,
         Command::Serve(_)
         | Command::Access(_)
         | Command::Cache(_)

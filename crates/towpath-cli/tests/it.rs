@@ -24,6 +24,7 @@ mod it {
     mod order;
     mod outage;
     mod plain_server;
+    mod planning;
     mod probing;
     mod program;
     mod removing;
