@@ -132,7 +132,7 @@ def own_site(request, binary, here) -> Callable[..., Site]:
         area = request.getfixturevalue(fixture)
         link = Link(area.server.port if scheme == "root" else area.server.http_port or area.server.port)
         cache = start_cache(binary, origin_url(link.port, scheme), here / f"site{len(started)}",
-                            config=rules(recheck) + settings, **more)
+                            config=f"{settings}\n{rules(recheck)}", **more)
         started.append((cache, link))
         return Site(cache, link, area, scheme)
 

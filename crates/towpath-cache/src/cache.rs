@@ -26,6 +26,7 @@ use towpath_store::{
 
 use crate::{
     accounts::{AccessObserver, Accounts},
+    columns::memory::DatasetMemory,
     disk::{CacheDisk, TRASH, absent_if_missing},
     entry::{Entry, disk_error, now_s},
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
@@ -42,6 +43,8 @@ use crate::{
 
 /// How often the space and the memory of open files are checked.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often changed columns of datasets are written to the disk.
+const COLUMNS_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of victims in a row that could not be evicted, because they were in use, after which eviction pauses until
 /// the next check.
 pub(crate) const MAX_REFUSALS: u32 = 100;
@@ -65,6 +68,8 @@ pub struct CacheOptions {
     pub low_watermark: f64,
     /// Limits of the space below single paths.
     pub quotas: Vec<Quota>,
+    /// Whether the next blocks of the columns that a reader of a ROOT file reads are fetched ahead.
+    pub columns: bool,
 }
 
 impl Default for CacheOptions {
@@ -77,6 +82,7 @@ impl Default for CacheOptions {
             high_watermark: 0.95,
             low_watermark: 0.90,
             quotas: Vec::new(),
+            columns: false,
         }
     }
 }
@@ -119,6 +125,8 @@ struct Inner {
     pins: Pins,
     names: KnownVersions,
     accounts: Arc<Accounts>,
+    /// The columns that readers of datasets read, unless it is not recorded.
+    columns: Option<Arc<DatasetMemory>>,
     results: ResultMemory,
     entries: Mutex<Entries>,
     /// Notified when an entry has been removed.
@@ -170,12 +178,14 @@ impl Cache {
         let disk = CacheDisk::open(volume, options.disk_jobs);
         let disk = Arc::new(disk.map_err(|error| disk_error("opening the cache", &error))?);
         let (pins, accounts) = (Pins::read(&disk)?, Arc::default());
+        let columns = options.columns.then(|| Arc::new(DatasetMemory::read(&disk)));
         Ok(Self(Arc::new(Inner {
             disk,
             inventory: Arc::new(Inventory::new(options.quotas.clone())),
             pins,
             names: KnownVersions::default(),
             accounts,
+            columns,
             results: ResultMemory::default(),
             entries: Mutex::default(),
             removed: Notify::new(),
@@ -219,6 +229,11 @@ impl Cache {
     /// Returns the memory for content that is being collected.
     pub(crate) fn result_memory(&self) -> &ResultMemory {
         &self.0.results
+    }
+
+    /// Returns the columns that readers of datasets read; `None` if blocks of columns are not fetched ahead.
+    pub(crate) fn columns(&self) -> Option<Arc<DatasetMemory>> {
+        self.0.columns.clone()
     }
 
     pub(crate) fn accounts(&self) -> &Arc<Accounts> {
@@ -361,7 +376,23 @@ impl Cache {
                 }
             }
         };
-        futures::join!(walk, evict);
+        let save = async {
+            let mut tick = tokio::time::interval(COLUMNS_INTERVAL);
+            loop {
+                tick.tick().await;
+                self.save_columns().await;
+            }
+        };
+        futures::join!(walk, evict, save);
+    }
+
+    /// Writes the columns of datasets to the disk, if they have changed.
+    async fn save_columns(&self) {
+        let Some(columns) = self.columns() else { return };
+        let disk = Arc::clone(&self.0.disk);
+        if let Err(error) = self.0.disk.pool.run(move || columns.write(&disk)).await {
+            tracing::warn!(%error, "the columns of datasets are not kept");
+        }
     }
 
     /// Adds all entries in the directory to the inventory, and removes leftovers: files that an interrupted removal

@@ -31,6 +31,7 @@ use towpath_store::{
 
 pub(crate) use self::{reads::Damage, writes::WrittenFlight};
 use crate::{
+    columns::index::FileIndex,
     disk::CacheDisk,
     extents::{CHUNK_BYTES, ExtentMap, Interval, split_at},
     flights::{Flight, Flights, Outcome},
@@ -62,6 +63,8 @@ pub(crate) struct Entry {
     data: OnceLock<Arc<dyn VolumeFile>>,
     opened: OnceCell<()>,
     readers: Presence,
+    /// Where the columns of its trees lie, if it is a ROOT file.
+    pub(crate) column_index: FileIndex,
     /// Held while the files are opened: an open that was abandoned may still run.
     loading: std::sync::Mutex<()>,
     state: Mutex<State>,
@@ -161,6 +164,7 @@ impl Entry {
             data: OnceLock::new(),
             opened: OnceCell::new(),
             readers: Presence::default(),
+            column_index: FileIndex::default(),
             loading: std::sync::Mutex::default(),
             state: Mutex::new(State::default()),
         }
@@ -302,9 +306,9 @@ impl Entry {
         started
     }
 
-    /// Returns the approximate memory of the list of present bytes in bytes.
+    /// Returns the approximate memory of the list of present bytes, and of the index of columns, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.state().extents.memory_bytes()
+        self.state().extents.memory_bytes() + self.column_index.memory_bytes()
     }
 
     /// Returns the flights that overlap `range`.

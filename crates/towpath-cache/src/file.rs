@@ -5,6 +5,7 @@
 //! read is passed to the origin.
 
 mod announced;
+mod columns;
 mod sent_part;
 
 use std::{
@@ -20,10 +21,11 @@ use towpath_store::{
     Result, VectorReads,
 };
 
-use self::{announced::AnnouncedReads, sent_part::SentPart};
+use self::{announced::AnnouncedReads, columns::ColumnAhead, sent_part::SentPart};
 use crate::{
     accounts::Account,
     breaker::is_unreachable,
+    columns::memory::DatasetMemory,
     entry::{Entry, ExtentLease, Presence, RangeState, VectorLease},
     flights::{Flight, Outcome},
     freshness::not_cached,
@@ -56,6 +58,9 @@ struct OpenedFile {
     metadata: Metadata,
     account: Account,
     read_ahead: Mutex<ReadAhead>,
+    columns: ColumnAhead,
+    /// Records the columns that the reader reads; `None` if blocks of columns are not fetched ahead.
+    memory: Option<Arc<DatasetMemory>>,
     _presence: Presence,
 }
 
@@ -75,19 +80,52 @@ impl CachedFile {
         source: Source,
         metadata: Metadata,
         account: Account,
+        memory: Option<Arc<DatasetMemory>>,
     ) -> Self {
-        Self::open(origin, entry, Arc::new(source), metadata, account)
+        Self::open(origin, entry, Arc::new(source), metadata, account, memory)
     }
 
     /// Returns a handle of the same file for another reader.
     pub(crate) fn reopened(&self, account: Account) -> Self {
-        let OpenedFile { origin, entry, source, metadata, .. } = &*self.0;
-        Self::open(Arc::clone(origin), Arc::clone(entry), Arc::clone(source), metadata.clone(), account)
+        let OpenedFile { origin, entry, source, metadata, memory, .. } = &*self.0;
+        let (origin, entry, source) = (Arc::clone(origin), Arc::clone(entry), Arc::clone(source));
+        Self::open(origin, entry, source, metadata.clone(), account, memory.clone())
     }
 
-    fn open(origin: Arc<Origin>, entry: Arc<Entry>, source: Arc<Source>, metadata: Metadata, account: Account) -> Self {
+    fn open(
+        origin: Arc<Origin>,
+        entry: Arc<Entry>,
+        source: Arc<Source>,
+        metadata: Metadata,
+        account: Account,
+        memory: Option<Arc<DatasetMemory>>,
+    ) -> Self {
         let _presence = entry.enter();
-        Self(Arc::new(OpenedFile { origin, entry, source, metadata, account, read_ahead: Mutex::default(), _presence }))
+        let (read_ahead, columns) = (Mutex::default(), ColumnAhead::default());
+        let file = Self(Arc::new(OpenedFile {
+            origin,
+            entry,
+            source,
+            metadata,
+            account,
+            read_ahead,
+            columns,
+            memory,
+            _presence,
+        }));
+        file.begin_columns();
+        file
+    }
+
+    /// Requests what a reader of columns, or a sequential or strided reader, will need after `range`.
+    fn request_ahead(&self, range: &Range<u64>, is_missed: bool) {
+        if self.read_columns(std::slice::from_ref(range)) {
+            return;
+        }
+        let mut read_ahead = self.0.read_ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = read_ahead.next(range, self.0.metadata.size, is_missed);
+        drop(read_ahead);
+        self.0.fetch_ahead(&ahead);
     }
 
     /// Returns the origin of the file.
@@ -175,16 +213,6 @@ impl OpenedFile {
             fetch(&self.entry, &self.source, open, permit);
         }
         flights
-    }
-
-    /// Requests what a sequential or strided reader of `range` will need next ([`ReadAhead::next`]).
-    fn request_ahead(&self, range: &Range<u64>, is_missed: bool) {
-        let mut read_ahead = self.read_ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let ahead = read_ahead.next(range, self.metadata.size, is_missed);
-        drop(read_ahead);
-        if !ahead.is_empty() {
-            self.request(&ahead).iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
-        }
     }
 
     /// Waits until the bytes of `range` are on the disk of the cache and verified, and returns where they are. The
@@ -384,7 +412,7 @@ impl ReadHandle for CachedFile {
         }
         let is_missed = self.0.demand(std::slice::from_ref(&range));
         self.0.request(std::slice::from_ref(&range));
-        self.0.request_ahead(&range, is_missed);
+        self.request_ahead(&range, is_missed);
         self.0.read(&range, buffer).await
     }
 
@@ -405,7 +433,7 @@ impl ReadHandle for CachedFile {
             return None;
         }
         let is_missed = self.0.count_served(&range);
-        self.0.request_ahead(&range, is_missed);
+        self.request_ahead(&range, is_missed);
         Some(Ok(length))
     }
 
@@ -418,8 +446,11 @@ impl ReadHandle for CachedFile {
             return Some(Err(past_the_end()));
         }
         self.0.entry.read_now(buffers)?;
-        let ranges = buffers.iter().map(|range| self.0.range(range.offset, range.buffer.len()));
-        self.0.count(self.0.account.record_vector(ranges));
+        let ranges = || buffers.iter().map(|range| self.0.range(range.offset, range.buffer.len()));
+        if self.0.memory.is_some() {
+            self.read_columns(&ranges().collect::<Vec<_>>());
+        }
+        self.0.count(self.0.account.record_vector(ranges()));
         Some(Ok(()))
     }
 
@@ -430,6 +461,7 @@ impl ReadHandle for CachedFile {
             self.0.demand(&wanted);
             self.0.request(&wanted);
         }
+        self.read_columns(&wanted);
         let groups = groups(&ranges);
         let ranges = Arc::new(ranges);
         let results = stream::iter(groups).then(move |group| {
@@ -452,8 +484,9 @@ impl ReadHandle for CachedFile {
         let is_missed = self.0.demand(&whole);
         let announced = AnnouncedReads::new(Arc::clone(&self.0), whole);
         announced.request(0);
-        if let [single] = announced.ranges() {
-            self.0.request_ahead(single, is_missed);
+        match announced.ranges() {
+            [single] => self.request_ahead(single, is_missed),
+            ranges => _ = self.read_columns(ranges),
         }
         Some(Arc::new(announced))
     }
@@ -462,7 +495,7 @@ impl ReadHandle for CachedFile {
         let range = self.0.range(offset, usize::try_from(length).ok()?);
         let file = self.0.entry.system_file()?;
         let lease = self.0.entry.lease_verified(&range)?;
-        self.0.request_ahead(&range, self.0.account.is_ahead(&range));
+        self.request_ahead(&range, self.0.account.is_ahead(&range));
         Some(LocalPart::leased(file, Arc::new(SentPart::new(Arc::clone(&self.0), lease, range))))
     }
 

@@ -191,7 +191,7 @@ impl CacheStore {
         match self.cache.entry(version).await {
             Ok(entry) => {
                 let account = Account::open(self.cache.accounts(), origin, &entry.version);
-                Some(CachedFile::new(Arc::clone(origin), entry, source, metadata, account))
+                Some(CachedFile::new(Arc::clone(origin), entry, source, metadata, account, self.cache.columns()))
             }
             Err(error) => {
                 self.cache.disk().record_failure(&error);

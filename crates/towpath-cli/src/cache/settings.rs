@@ -53,6 +53,9 @@ pub(crate) struct CacheConfig {
     /// Time during which a request is retried at the only origin. If there are several, a failed request goes to the next
     /// one.
     pub retry_time: HumanDuration,
+    /// Whether the next baskets or pages of the columns that a client reads are fetched ahead, in files with names that end
+    /// in `.root`. Their first 64 KiB and their end are fetched when they are opened.
+    pub columns: bool,
     /// Limits of the space that the cache takes.
     pub space: SpaceConfig,
     /// Limits of the space below single paths, in addition to those of `space`.
@@ -201,6 +204,7 @@ impl Default for CacheConfig {
             bytes_in_flight: ByteSize(64 << 20),
             deadline: HumanDuration(Duration::from_secs(10)),
             retry_time: HumanDuration(Duration::from_secs(30)),
+            columns: false,
             listen,
             site,
             drain,
@@ -230,6 +234,7 @@ impl CacheConfig {
             max_bytes: self.space.max.map(|max| max.0),
             high_watermark: self.space.high,
             low_watermark: self.space.low,
+            columns: self.columns,
             ..CacheOptions::default()
         }
     }

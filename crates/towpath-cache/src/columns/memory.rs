@@ -1,0 +1,188 @@
+//! What readers of a dataset read: the columns of its trees.
+//!
+//! A dataset is the files of an origin whose paths differ only in their digits, such as `/run_1/data_07.root`. The columns
+//! are kept in memory, and in one small file, which is replaced as a whole. It may be missing, old or damaged: then some
+//! columns are learnt once more.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use clru::CLruCache;
+use serde::{Deserialize, Serialize};
+use towpath_store::Result;
+
+use crate::{
+    disk::{CacheDisk, absent_if_missing},
+    entry::disk_error,
+};
+
+/// Name of the file.
+const FILE: &str = "columns.json";
+/// Maximum length of the file in bytes: that of all datasets, with twice their names.
+const MAX_BYTES: usize = 2 * MAX_DATASETS.get() * (MAX_NAME_BYTES + 4096);
+/// Maximum number of datasets; the one that was used least recently makes room.
+const MAX_DATASETS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
+/// Maximum number of bytes of the names of the columns of a dataset; one with more is not remembered.
+const MAX_NAME_BYTES: usize = 24 << 10;
+
+/// The columns that were read of each tree, by its path in the file.
+pub(crate) type ColumnNames = BTreeMap<String, Vec<String>>;
+
+/// The columns that the last reader of each dataset has read.
+#[derive(Debug)]
+pub(crate) struct DatasetMemory {
+    datasets: Mutex<CLruCache<String, ColumnNames>>,
+    is_changed: AtomicBool,
+}
+
+/// A dataset in the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    dataset: String,
+    trees: ColumnNames,
+}
+
+impl Default for DatasetMemory {
+    fn default() -> Self {
+        Self { datasets: Mutex::new(CLruCache::new(MAX_DATASETS)), is_changed: AtomicBool::new(false) }
+    }
+}
+
+impl DatasetMemory {
+    fn datasets(&self) -> MutexGuard<'_, CLruCache<String, ColumnNames>> {
+        self.datasets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the file of a cache. One that cannot be read counts as empty. May wait for the disk.
+    pub(crate) fn read(disk: &CacheDisk) -> Self {
+        let memory = Self::default();
+        let read = || {
+            let Some(file) = absent_if_missing(disk.volume.open(Path::new(FILE)).map(Some))? else {
+                return Ok(Vec::new());
+            };
+            let mut bytes = Vec::new();
+            file.read_at(0, MAX_BYTES, &mut bytes)?;
+            serde_json::from_slice(&bytes).map_err(std::io::Error::other)
+        };
+        let lines: Vec<Line> = read().unwrap_or_else(|error: std::io::Error| {
+            tracing::warn!(%error, "the file `{FILE}` of the cache cannot be read: the columns of datasets are learnt again");
+            Vec::new()
+        });
+        lines.into_iter().for_each(|line| memory.record(line.dataset, line.trees));
+        memory.is_changed.store(false, Relaxed);
+        memory
+    }
+
+    /// Writes the file, if something has changed since the last time. May wait for the disk.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) fn write(&self, disk: &CacheDisk) -> Result<()> {
+        if !self.is_changed.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let line = |(dataset, trees): (&String, &ColumnNames)| Line { dataset: dataset.clone(), trees: trees.clone() };
+        let mut lines: Vec<_> = self.datasets().iter().map(line).collect();
+        // The most recently used dataset is read last.
+        lines.reverse();
+        let bytes = serde_json::to_vec(&lines).unwrap_or_default();
+        let written = disk.replace(Path::new(FILE), &bytes, false);
+        written.map_err(|error| {
+            self.is_changed.store(true, Relaxed);
+            disk_error("writing the columns of datasets", &error)
+        })
+    }
+
+    /// Returns the columns of a dataset; nothing if they are not known.
+    pub(crate) fn columns(&self, dataset: &str) -> ColumnNames {
+        self.datasets().get(dataset).cloned().unwrap_or_default()
+    }
+
+    /// Records the columns that a reader of a dataset has read.
+    pub(crate) fn record(&self, dataset: String, columns: ColumnNames) {
+        let names = columns.iter().flat_map(|(tree, names)| names.iter().chain([tree]));
+        let bytes: usize = names.map(|name| name.len() + 1).sum();
+        if columns.values().all(Vec::is_empty) || bytes > MAX_NAME_BYTES {
+            return;
+        }
+        let mut datasets = self.datasets();
+        if datasets.get(&dataset) != Some(&columns) {
+            datasets.put(dataset, columns);
+            self.is_changed.store(true, Relaxed);
+        }
+    }
+}
+
+/// Returns the name of the dataset of a file of an origin.
+pub(crate) fn dataset_of(origin: &str, path: &str) -> String {
+    let mut name = format!("{origin} ");
+    let mut is_number = false;
+    for character in path.chars() {
+        let is_digit = character.is_ascii_digit();
+        match (is_digit, is_number) {
+            (true, true) => {}
+            (true, false) => name.push('#'),
+            (false, _) => name.push(character),
+        }
+        is_number = is_digit;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use towpath_store::sys::{disk as files, volume::SystemVolume};
+
+    use super::*;
+
+    fn columns(names: &[&str]) -> ColumnNames {
+        BTreeMap::from([("tree".to_owned(), names.iter().map(ToString::to_string).collect())])
+    }
+
+    #[test]
+    fn files_that_differ_in_digits_are_of_one_dataset() {
+        let dataset = |path| dataset_of("root://site", path);
+        assert_eq!(dataset("/run_1/data_07.root"), "root://site /run_#/data_#.root");
+        assert_eq!(dataset("/run_12/data_7.root"), dataset("/run_1/data_07.root"));
+        assert_ne!(dataset("/run_1/mc_07.root"), dataset("/run_1/data_07.root"));
+    }
+
+    #[test]
+    fn the_last_reader_counts_unless_it_read_nothing() {
+        let memory = DatasetMemory::default();
+        assert_eq!(memory.columns("a"), ColumnNames::new());
+        memory.record("a".into(), columns(&["x", "y"]));
+        memory.record("a".into(), columns(&[]));
+        assert_eq!(memory.columns("a"), columns(&["x", "y"]));
+        memory.record("a".into(), columns(&["z"]));
+        assert_eq!(memory.columns("a"), columns(&["z"]));
+    }
+
+    #[test]
+    fn the_file_has_all_datasets_and_a_damaged_one_counts_as_empty() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = CacheDisk::open(Arc::new(SystemVolume::open(directory.path()).unwrap()), 1).unwrap();
+        let memory = DatasetMemory::read(&disk);
+        memory.write(&disk).unwrap();
+        let file = directory.path().join(FILE);
+        assert!(!file.exists(), "nothing has changed");
+        for number in 0..MAX_DATASETS.get() + 1 {
+            memory.record(number.to_string(), columns(&["x"]));
+        }
+        memory.write(&disk).unwrap();
+        let again = DatasetMemory::read(&disk);
+        assert_eq!(again.columns("0"), ColumnNames::new());
+        assert_eq!(again.columns("1"), columns(&["x"]));
+        files::write(&file, &files::read(&file, 1 << 20).unwrap()[1..]).unwrap();
+        assert_eq!(DatasetMemory::read(&disk).columns("1"), ColumnNames::new());
+    }
+}
