@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from circumstances import git
-from profile_simulation import STRAIGHT, TRUTHS, noisy
+from profile_simulation import STRAIGHT, TRUTHS, UNEVEN, noisy
 from series import autoregressive, logistic
 from towpath.lab import dynamics
 from towpath.lab.profiles import Profile
@@ -52,18 +52,19 @@ def random_of(name: str) -> np.random.Generator:
 
 def transitions() -> Iterator[Target]:
     """Yields the shares of trials in which the bracket, or the set, has the true transition, and those of straight profiles."""
-    for noise, least in ((0.02, 0.98), (0.1, 0.78)):
+    for errors, noise, least in (("2 %", 0.02, 0.98), ("10 %", 0.1, 0.78), ("0.5 to 10 %", UNEVEN, 0.9)):
         for name, (truth, transition_s) in TRUTHS.items():
             random = random_of(name)
             found = [find_transition(noisy(random, truth, noise)) for _ in range(TRIALS)]
             of_bracket = [one.bracket_s is not None and one.bracket_s[0] <= transition_s <= one.bracket_s[1] for one in found]
             of_set = [any(low <= transition_s <= high for low, high in one.set_s) for one in found]
-            yield Target(f"transition in the bracket, {name}, errors of {noise:.0%}", float(np.mean(of_bracket)), least, 1, TRIALS)
-            yield Target(f"transition in the set, {name}, errors of {noise:.0%}", float(np.mean(of_set)), 0.95, 1, TRIALS)
+            yield Target(f"transition in the bracket, {name}, errors of {errors}", float(np.mean(of_bracket)), least, 1, TRIALS)
+            yield Target(f"transition in the set, {name}, errors of {errors}", float(np.mean(of_set)), 0.95, 1, TRIALS)
     for name, truth in STRAIGHT.items():
-        random = random_of(name)
-        shapes = [find_transition(noisy(random, truth, 0.1)).shape for _ in range(TRIALS)]
-        yield Target(f"{name} profile is indeterminate, errors of 10 %", shapes.count("indeterminate") / TRIALS, 0.9, 1, TRIALS)
+        for errors, noise in (("10 %", 0.1), ("0.5 to 10 %", UNEVEN)):
+            random = random_of(name)
+            shapes = [find_transition(noisy(random, truth, noise)).shape for _ in range(TRIALS)]
+            yield Target(f"{name} profile is indeterminate, errors of {errors}", shapes.count("indeterminate") / TRIALS, 0.9, 1, TRIALS)
 
 
 def bands() -> Iterator[Target]:

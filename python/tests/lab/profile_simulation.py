@@ -39,7 +39,12 @@ TRUTHS = {
 STRAIGHT = {"linear": 1 - 2 * RTTS_S, "flat": np.full(7, 0.8)}
 
 
+UNEVEN = np.array([0.005, 0.005, 0.005, 0.02, 0.02, 0.1, 0.1])
+"""Relative errors that differ between round trips as those of real runs do."""
+
+
 def noisy(random, truth, noise, runs=10):
-    """Returns a profile with relative normal errors."""
-    samples = [np.clip(value * (1 + noise * random.standard_normal(runs)), 1e-3, None) for value in truth]
+    """Returns a profile with relative normal errors, of one size or one for each round trip."""
+    errors = np.broadcast_to(noise, len(truth))
+    samples = [np.clip(value * (1 + error * random.standard_normal(runs)), 1e-3, None) for value, error in zip(truth, errors, strict=True)]
     return Profile.of_samples(RTTS_S, samples)

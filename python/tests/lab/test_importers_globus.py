@@ -84,5 +84,5 @@ def test_other_files(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             read(tmp_path / "x", text)
-    with pytest.raises(ValueError, match=r"tasks have no round trip; state it \(rtt_s\)"):
+    with pytest.raises(ValueError, match=r"1 of 1 runs have no round trip; state it \(rtt_s\)"):
         read(tmp_path / "x", json.dumps(TASK), importers.Known())

@@ -126,7 +126,7 @@ def with_total(result, **change):
         ),
         (lambda result: with_total(result, throughput_bytes=7), "throughput-bytes 7 is neither the bytes"),
         (lambda result: with_total(result, end=0), "the summary begins at 0 s and ends at 0 s"),
-        (without_rtt, "it has no round trip; state it (rtt_s)"),
+        (without_rtt, "runs have no round trip; state it (rtt_s)"),
         (lambda result: {"succeeded": True}, "no complete throughput result of pScheduler: KeyError 'summary'"),
         (lambda result: [result], "no complete throughput result of pScheduler: "),
         (lambda result: {"start-time": "2026-01-31T12:00:00", "result-merged": result}, "has no time zone"),

@@ -67,6 +67,8 @@ def slow_receiver():
 
 NOTHING = importers.Known()
 
+pytestmark = pytest.mark.filterwarnings("ignore::towpath.lab.importers.Idle")
+
 
 def read(path, text, known=NOTHING):
     path.write_text(text)
@@ -128,6 +130,13 @@ def test_units(tmp_path):
     assert limits == pytest.approx((1.89, 0.5, 0.0))
 
 
+def test_connections_without_data_are_counted(tmp_path):
+    times = (1700000000, 1700000001)
+    text = "".join(connection(t_s, 5 + t_s % 2) + CONNECTION.replace("50000", "50001").format(rtt=20, acked=9, more="") for t_s in times)
+    with pytest.warns(importers.Idle, match=r"ss\.txt: 1 of 2 connections had no data acknowledged"):
+        assert len(read(tmp_path / "ss.txt", text)) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -137,7 +146,7 @@ def test_units(tmp_path):
         (connection(1700000002, 5) + connection(1700000001, 9), "line 4: the time 1700000001 is not after 1700000002.0"),
         (connection(1700000000, 5) + connection(1700000001, 4), "decreases: two connections with the same addresses"),
         ("1700000000\nNetid some other output\n", "line 2: no connection of `ss -tin`: Netid some"),
-        ((connection(1700000000, 5) + connection(1700000001, 9)).replace("rtt:20.5/1", ""), "it has no round trip; state it (rtt_s)"),
+        ((connection(1700000000, 5) + connection(1700000001, 9)).replace("rtt:20.5/1", ""), "runs have no round trip; state it (rtt_s)"),
     ],
 )
 def test_texts_that_are_not_understood(tmp_path, text, message):

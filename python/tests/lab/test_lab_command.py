@@ -332,6 +332,15 @@ def table(tmp_path):
     return target
 
 
+def test_an_import_counts_lost_records(tmp_path):
+    source, target = tmp_path / "probe.txt", tmp_path / "runs.parquet"
+    event = "ab-1 [0] ..... {t_s:.6f}: tcp_probe: src=10.0.0.1:1 dest=10.0.0.2:2 snd_una={number:#x} snd_cwnd=10 srtt=9\n"
+    source.write_text(event.format(t_s=1, number=0) + "CPU:1 [LOST 7 EVENTS]\n" + event.format(t_s=2, number=9_000))
+    done = lab("import", source, "--format", "tcp-probe", "--output", target)
+    lost = f"towpath lab: {source}: the kernel lost 7 events; record to a file, or enlarge buffer_size_kb\n"
+    assert (done.returncode, done.stderr, done.stdout) == (1, lost, f"wrote {target}: 1 run of 1 configuration\n")
+
+
 def test_the_command_prints_a_profile(table):
     assert lab("profile", table).stdout == (
         "iperf3 cubic × 1, path of 10 Gbit/s\n"
@@ -342,7 +351,7 @@ def test_the_command_prints_a_profile(table):
         "       200 ms      1100.0 Mbit/s  (527.0 to 1673.0)  3 runs\n"
         "  less than 10 runs at a round trip: the intervals may be too narrow\n"
         "  shape: dual, transition between 100 and 150 ms\n"
-        "  C_UU 0.427 (0.421 to 0.433), C_CC 0.038 (0.029 to 0.047), C_UC 0.556 (0.549 to 0.562)\n"
+        "  C_UU 0.427 (0.420 to 0.433), C_CC 0.038 (0.029 to 0.047), C_UC 0.556 (0.549 to 0.562)\n"
     )
     [result] = json.loads(lab("profile", table, "--json").stdout)
     assert result["transition"] == {"shape": "dual", "shapes": ["dual"], "bracket_s": [0.1, 0.15], "set_s": [[0.1, 0.15]]}

@@ -139,6 +139,19 @@ def test_the_error_of_a_row_names_its_file(tmp_path):
         importers.read([tmp_path / "one.csv", tmp_path / "two.csv"], "csv")
 
 
+def test_one_round_trip_does_not_replace_several(tmp_path):
+    table = tmp_path / "far.csv"
+    table.write_text("tool,rtt_s,throughput_bits_per_s\nx,0.01,1\nx,0.09,1\n")
+    with pytest.raises(
+        ValueError, match=r"far\.csv: its runs have round trips from 10 to 90 ms; one for all \(rtt_s\) cannot replace them"
+    ):
+        importers.read([table], "csv", importers.Known(rtt_s=0.09))
+    table.write_text("tool,rtt_s,throughput_bits_per_s\nx,,1\nx,0.0912,1\nx,0.0931,1\n")
+    assert importers.read([table], "csv", importers.Known(rtt_s=0.09)).frame().rtt_s.tolist() == [0.09] * 3
+    with pytest.raises(ValueError, match=r"far\.csv: 1 of 3 runs have no round trip; state it \(rtt_s\)"):
+        importers.read([table], "csv")
+
+
 def snapshot(elapsed_us, acknowledged, bandwidth, **more):
     info = {"ElapsedTime": elapsed_us, "BytesAcked": acknowledged, "BytesReceived": 100, "MinRTT": 20_000, "RTT": 25_000, "SndCwnd": 10}
     info |= {"SndMSS": 1_448, "TotalRetrans": 2, "BusyTime": elapsed_us, "RWndLimited": elapsed_us // 10, "SndBufLimited": 0}

@@ -268,6 +268,19 @@ def test_intervals_of_few_runs_are_wider(runs, lowest):
     assert covered >= 200 * lowest
 
 
+@pytest.mark.parametrize("runs", [2, 3, 10])
+def test_intervals_hold_where_one_round_trip_has_most_of_the_variance(runs):
+    random, covered = np.random.default_rng(3), 0
+    rtts_s = np.array([0.4, 11.8, 22.6, 45.6, 91.6, 183, 366]) / 1e3
+    truth, errors = np.array([0.9, 0.9, 0.9, 0.8, 0.7, 0.5, 0.3]), np.array([0.001, 0.001, 0.001, 0.001, 0.001, 0.1, 0.001])
+    true_value = coefficients(rtts_s, truth, capacity_bits_per_s=2).utilization_concavity
+    for trial in range(200):
+        samples = [value + error * random.standard_normal(runs) for value, error in zip(truth, errors, strict=True)]
+        found = intervals(Profile.of_samples(rtts_s, samples, capacity_bits_per_s=2), samples=200, seed=trial)["utilization_concavity"]
+        covered += found.lower <= true_value <= found.upper
+    assert covered >= 200 * 0.9
+
+
 def test_only_coefficients_of_the_same_round_trips_compare():
     one, other = coefficients([0.1, 0.2], [2, 1]), coefficients([0.1, 0.2], [4, 1])
     assert difference(one, other) == pytest.approx(0.0625)

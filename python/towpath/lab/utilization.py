@@ -124,8 +124,8 @@ def intervals(profile: Profile, *, coverage: float = 0.95, samples: int = 2_000,
     """Returns the three coefficients of a profile with intervals from runs resampled at each round trip.
 
     The keys are the fields of `Coefficients`. Percentiles of the resampled coefficients are too near for few runs: their distances from the
-    coefficient are multiplied by t / z · √(n / (n − 1)), with the fewest runs n at a round trip, and as many degrees of freedom as there
-    are runs less round trips. Needs two runs at each round trip. Raises `ValueError` otherwise.
+    coefficient are multiplied by t / z · √(n / (n − 1)), with the fewest runs n at a round trip, and the degrees of freedom of Welch
+    and Satterthwaite: few if one round trip has most of the variance. Needs two runs at each round trip. Raises `ValueError` otherwise.
     """
     if not 0.5 <= coverage < 1 or not 100 <= samples <= 100_000:
         raise ValueError(f"coverage, samples: {coverage}, {samples}: expected 0.5 to less than 1, and 100 to 100,000")
@@ -138,13 +138,24 @@ def intervals(profile: Profile, *, coverage: float = 0.95, samples: int = 2_000,
     scales = means.max(axis=1, keepdims=True) if profile.capacity_bits_per_s is None else whole.normaliser_bits_per_s
     resampled = _coefficients(profile.rtt_s, means / scales)
     tail = (1 - coverage) / 2
-    factor = stdtrit((profile.counts - 1).sum(), 1 - tail) / ndtri(1 - tail) * np.sqrt(fewest / (fewest - 1))
+    factors = stdtrit(_degrees_of_freedom(profile), 1 - tail) / ndtri(1 - tail) * np.sqrt(fewest / (fewest - 1))
     result = {}
-    for name, values in zip(("under_utilization", "concavity", "utilization_concavity"), resampled, strict=True):
+    for name, values, factor in zip(("under_utilization", "concavity", "utilization_concavity"), resampled, factors, strict=True):
         value = getattr(whole, name)
         lower, upper = value + factor * (np.quantile(values, [tail, 1 - tail]) - value)
         result[name] = Interval(value, float(lower), float(upper), coverage)
     return result
+
+
+def _degrees_of_freedom(profile: Profile) -> FloatArray:
+    """Returns the degrees of freedom of the variances of C_UU, C_CC and C_UC, which are sums over the round trips (Welch–Satterthwaite)."""
+    count = len(profile.rtt_s)
+    constant = _coefficients(profile.rtt_s, np.zeros(count))
+    weights = np.stack([each - offset for each, offset in zip(_coefficients(profile.rtt_s, np.eye(count)), constant, strict=True)])
+    parts = weights**2 * [np.var(sample, ddof=1) / len(sample) for sample in profile.samples]
+    total, squares = parts.sum(axis=1), (parts**2 / (profile.counts - 1)).sum(axis=1)
+    freedom: FloatArray = np.divide(total**2, squares, out=np.full(len(total), float((profile.counts - 1).sum())), where=squares > 0)
+    return freedom
 
 
 def difference(one: Coefficients, other: Coefficients) -> float:

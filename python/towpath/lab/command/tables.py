@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ def add(commands: Commands) -> None:
     convert.add_argument("files", type=Path, nargs="+", metavar="FILE", help="results; for esnet-harness also its output directory")
     convert.add_argument("--format", required=True, choices=importers.FORMATS, help="format of all files (docs/lab/runs.md)")
     convert.add_argument("--output", type=Path, required=True, metavar="TABLE", help="the table, a Parquet file")
-    convert.add_argument("--rtt-ms", type=float, metavar="MS", help="round trip; replaces that of the files")
+    convert.add_argument("--rtt-ms", type=float, metavar="MS", help="round trip; replaces that of the files, unless theirs differ")
     convert.add_argument("--capacity", type=float, metavar="BITS_PER_S", help="capacity of the path")
     convert.add_argument("--site", metavar="NAME", help="name of the far end")
     convert.set_defaults(run=_import)
@@ -41,10 +43,14 @@ def add(commands: Commands) -> None:
 def _import(options: argparse.Namespace) -> int:
     rtt_s = None if options.rtt_ms is None else options.rtt_ms / 1e3
     known = importers.Known(rtt_s=rtt_s, capacity_bits_per_s=options.capacity, site=options.site)
-    runs = importers.read(options.files, options.format, known)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        runs = importers.read(options.files, options.format, known)
+    for warning in caught:
+        print(f"towpath lab: {warning.message}", file=sys.stderr)
     runs.write(options.output)
     print(f"wrote {options.output}: {count(len(runs))} of {count(len(runs.configurations()), 'configuration')}")
-    return 0
+    return INCOMPLETE if any(issubclass(warning.category, importers.Lost) for warning in caught) else 0
 
 
 def _profile(options: argparse.Namespace) -> int:

@@ -3,8 +3,8 @@
     >>> from towpath.lab import importers
     >>> runs = importers.read(["run1.json", "run2.json"], "iperf3", importers.Known(rtt_s=0.1))  # doctest: +SKIP
 
-An importer understands a file completely or raises `ValueError` with the file, the row or line, and the problem; nothing is left out
-in silence. `FORMATS` has the names of the formats.
+An importer understands a file completely or raises `ValueError` with the file, the row or line, and the problem. What has no run in a
+file is counted in a warning. `FORMATS` has the names of the formats.
 
 Limit: 1 GiB for each file, after decompression.
 """
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from towpath.lab.runs import Runs
 
-__all__ = ["FORMATS", "Known", "read"]
+__all__ = ["FORMATS", "Idle", "Known", "Lost", "read"]
 
 MAX_BYTES = 1 << 30
 
@@ -31,21 +31,40 @@ class Known:
     """What a file does not say. Each value replaces that of the file."""
 
     rtt_s: float | None = None
-    """Round trip without load in seconds."""
+    """Round trip without load in seconds. It does not replace round trips that differ from each other."""
     capacity_bits_per_s: float | None = None
     buffer_bytes: int | None = None
     transport: str | None = None
     site: str | None = None
 
-    def row(self, **row: Any) -> dict[str, Any]:
-        """Returns a row of runs with the known values in it."""
-        return row | {name: value for name, value in vars(self).items() if value is not None}
+    def applied(self, rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+        """Returns the rows of the file `name` with the known values. Raises `ValueError` unless each row has a round trip then."""
+        rtts = [row["rtt_s"] for row in rows if row.get("rtt_s") is not None]
+        if self.rtt_s is None and len(rtts) < len(rows):
+            raise ValueError(f"{name}: {len(rows) - len(rtts)} of {len(rows)} runs have no round trip; state it (rtt_s)")
+        if self.rtt_s is not None and rtts and max(rtts) > MAX_RTT_RATIO * min(rtts) + MAX_RTT_DIFFERENCE_S:
+            several = f"its runs have round trips from {min(rtts) * 1e3:g} to {max(rtts) * 1e3:g} ms"
+            raise ValueError(f"{name}: {several}; one for all (rtt_s) cannot replace them: state none, or split the file")
+        known = {column: value for column, value in vars(self).items() if value is not None}
+        return [row | known for row in rows]
+
+
+MAX_RTT_RATIO, MAX_RTT_DIFFERENCE_S = 2.0, 1e-3
+"""Round trips of one path, measured under load, differ at most by this ratio and difference in seconds."""
+
+
+class Idle(UserWarning):
+    """A file has connections that sent nothing. They are no runs."""
+
+
+class Lost(UserWarning):
+    """A file lacks records that its tool had to leave out."""
 
 
 class Importer(Protocol):
-    """Reads the text of a file into rows of runs. `name` is that of the file."""
+    """Reads the text of a file into rows of runs. `name` is that of the file. A row without a round trip has None as `rtt_s`, or none."""
 
-    def __call__(self, text: str, name: str, known: Known) -> list[dict[str, Any]]: ...
+    def __call__(self, text: str, name: str) -> list[dict[str, Any]]: ...
 
 
 def _formats() -> dict[str, Importer]:
@@ -78,7 +97,7 @@ _CONDITIONS = ("tool", "transport", "streams", "buffer_bytes", "planned_s", "pla
 def read(paths: Iterable[str | os.PathLike[str]], format: str, known: Known = Known()) -> Runs:
     """Reads files of one format into one table of runs. Repetitions of a configuration and round trip are numbered in their order.
 
-    Raises `OSError` if a file cannot be read, and `ValueError` for a file that is not understood completely.
+    Raises `OSError` if a file cannot be read, and `ValueError` for a file that is not understood completely. Warns with `Idle` and `Lost`.
     """
     if format not in FORMATS:
         raise ValueError(f"format: {format!r}, expected one of {', '.join(FORMATS)}")
@@ -86,11 +105,12 @@ def read(paths: Iterable[str | os.PathLike[str]], format: str, known: Known = Kn
     sources = [source for given in paths for source in _sources(Path(given), format, known)]
     for path, importer, of_file in sources:
         try:
-            rows = importer(_text(path), str(path), of_file)
+            rows = importer(_text(path), str(path))
         except _NO_VALUE as error:
             raise ValueError(f"{path}: no complete result of {format}: {type(error).__name__} {error}") from error
         if not rows:
             raise ValueError(f"{path}: it has no run")
+        rows = of_file.applied(rows, str(path))
         for row in rows:
             key = tuple(row.get(column) for column in _CONDITIONS)
             repetitions[key] = repetitions.get(key, -1) + 1

@@ -23,11 +23,11 @@ from towpath.lab.importers import Known
 _COLUMNS = ("site", "test", "streams", "congestion_control", "gbit_per_s", "retransmit_rate", "reordering", "rtt_ms")
 
 
-def read_harness(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_harness(text: str, name: str) -> list[dict[str, Any]]:
     """Reads the results. A line with another number of values, or a value that is none, raises `ValueError`."""
     is_json = text.lstrip().startswith("[")
     records = _of_json(text, name) if is_json else _of_csv(text, name)
-    return [_row(record, f"{name}#{number}", known, f"{name}: line {number}") for number, record in records]
+    return [_row(record, f"{name}#{number}", f"{name}: line {number}") for number, record in records]
 
 
 def results_of_tree(directory: Path, known: Known) -> list[tuple[Path, Known]]:
@@ -86,21 +86,21 @@ def _of_csv(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:
         raise ValueError(f"{name}: line {reader.line_num}: {error}") from error
 
 
-def _row(record: dict[str, Any], run_id: str, known: Known, place: str) -> dict[str, Any]:
+def _row(record: dict[str, Any], run_id: str, place: str) -> dict[str, Any]:
     if None in record:
         raise ValueError(f"{place}: more cells than columns")
     try:
         sender = record.get("sender_nic_gbit")
-        return known.row(
-            run_id=run_id,
-            tool="iperf3-beside" if record["test"] == "both" else "iperf3",
-            transport=record["congestion_control"],
-            streams=int(record["streams"]),
-            rtt_s=float(record["rtt_ms"]) / 1e3,
-            throughput_bits_per_s=float(record["gbit_per_s"]) * 1e9,
-            capacity_bits_per_s=float(sender) * 1e9 if sender else None,
-            site=record["site"],
-            detail=json.dumps({"retransmit_rate": float(record["retransmit_rate"]), "reordering": float(record["reordering"])}),
-        )
+        return {
+            "run_id": run_id,
+            "tool": "iperf3-beside" if record["test"] == "both" else "iperf3",
+            "transport": record["congestion_control"],
+            "streams": int(record["streams"]),
+            "rtt_s": float(record["rtt_ms"]) / 1e3,
+            "throughput_bits_per_s": float(record["gbit_per_s"]) * 1e9,
+            "capacity_bits_per_s": float(sender) * 1e9 if sender else None,
+            "site": record["site"],
+            "detail": json.dumps({"retransmit_rate": float(record["retransmit_rate"]), "reordering": float(record["reordering"])}),
+        }
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: {error}") from error

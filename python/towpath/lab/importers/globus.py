@@ -16,21 +16,17 @@ import json
 from datetime import datetime
 from typing import Any
 
-from towpath.lab.importers import Known
-
 _DETAIL = ("faults", "files", "files_transferred", "files_skipped", "directories", "effective_bytes_per_second")
 """Whole numbers for `detail`, if a task has them."""
 
 _ENDPOINTS = tuple(f"{end}_endpoint_{field}" for end in ("source", "destination") for field in ("id", "display_name"))
 
 
-def read_globus(text: str, name: str, known: Known) -> list[dict[str, Any]]:
-    """Reads tasks. Raises `ValueError` for one that is no transfer or did not succeed, and if the round trip is not known."""
-    if known.rtt_s is None:
-        raise ValueError(f"{name}: tasks have no round trip; state it (rtt_s)")
+def read_globus(text: str, name: str) -> list[dict[str, Any]]:
+    """Reads tasks. Raises `ValueError` for one that is no transfer or did not succeed. Tasks have no round trip."""
     is_json = text.lstrip()[:1] in ("{", "[")
     tasks = _of_json(text, name) if is_json else _of_csv(text, name)
-    return [_checked_row(task, known, place) for place, task in tasks]
+    return [_checked_row(task, place) for place, task in tasks]
 
 
 def _of_json(text: str, name: str) -> list[tuple[str, Any]]:
@@ -58,16 +54,16 @@ def _of_csv(text: str, name: str) -> list[tuple[str, Any]]:
     return tasks
 
 
-def _checked_row(task: Any, known: Known, place: str) -> dict[str, Any]:
+def _checked_row(task: Any, place: str) -> dict[str, Any]:
     try:
-        return _row(task, known)
+        return _row(task)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{place}: no task of Globus: {type(error).__name__} {error}") from error
 
 
-def _row(task: dict[str, Any], known: Known) -> dict[str, Any]:
+def _row(task: dict[str, Any]) -> dict[str, Any]:
     for field, expected in (("type", "TRANSFER"), ("status", "SUCCEEDED")):
         if task[field] != expected:
             raise ValueError(f"{field} {task[field]}, expected {expected}: list tasks with --filter-{field} {expected}")
@@ -76,15 +72,15 @@ def _row(task: dict[str, Any], known: Known) -> dict[str, Any]:
     if duration_s <= 0:
         raise ValueError("completed in the second of its request: the times are too coarse for a rate")
     numbers = {field: _whole(task[field], field) for field in _DETAIL if task.get(field) not in (None, "")}
-    return known.row(
-        run_id=task["task_id"],
-        tool="globus",
-        started=start,
-        duration_s=duration_s,
-        bytes=size,
-        throughput_bits_per_s=8 * size / duration_s,
-        detail=json.dumps({field: task[field] for field in _ENDPOINTS if task.get(field)} | numbers),
-    )
+    return {
+        "run_id": task["task_id"],
+        "tool": "globus",
+        "started": start,
+        "duration_s": duration_s,
+        "bytes": size,
+        "throughput_bits_per_s": 8 * size / duration_s,
+        "detail": json.dumps({field: task[field] for field in _ENDPOINTS if task.get(field)} | numbers),
+    }
 
 
 def _time(text: str, field: str) -> datetime:

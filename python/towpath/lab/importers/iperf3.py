@@ -11,7 +11,6 @@ import json
 from datetime import datetime, timezone
 from typing import Any
 
-from towpath.lab.importers import Known
 from towpath.lab.runs import ALL_STREAMS
 
 MICROSECONDS = 1e-6
@@ -20,13 +19,13 @@ TIME_DIGITS = 4
 """Decimal places of the times of intervals in seconds. They are at least 0.1 s long; with all digits a table has three times the size."""
 
 
-def read_iperf3(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_iperf3(text: str, name: str) -> list[dict[str, Any]]:
     """Reads one result. `run_id` is the name of the file and iperf3's cookie. Raises `ValueError` also for a test that failed."""
     result = _result(text, name)
     if "error" in result:
         raise ValueError(f"{name}: iperf3 reports: {result['error']}")
     try:
-        return [_row(result, name, known)]
+        return [_row(result, name)]
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{name}: no complete result of iperf3: {type(error).__name__} {error}") from error
 
@@ -58,7 +57,7 @@ def _of_stream(text: str, name: str) -> dict[str, Any]:
     return result
 
 
-def _row(result: dict[str, Any], name: str, known: Known) -> dict[str, Any]:
+def _row(result: dict[str, Any], name: str) -> dict[str, Any]:
     start, end, test = result["start"], result["end"], result["start"]["test_start"]
     if test["protocol"] != "TCP":
         raise ValueError(f"{name}: a test of {test['protocol']}, expected TCP")
@@ -66,26 +65,24 @@ def _row(result: dict[str, Any], name: str, known: Known) -> dict[str, Any]:
         raise ValueError(f"{name}: a test with --bidir or --bitrate, expected one direction at full rate")
     received = end["sum_received"]
     rtts = [stream["sender"]["min_rtt"] for stream in end["streams"] if stream["sender"].get("min_rtt")]
-    if known.rtt_s is None and not rtts:
-        raise ValueError(f"{name}: it has no round trip, as the client did not send; state it (rtt_s)")
     measured = [interval for interval in result["intervals"] if not interval["sum"]["omitted"]]
     cpu = end.get("cpu_utilization_percent", {})
-    return known.row(
-        run_id=f"{name}#{start['cookie']}",
-        tool="iperf3-reverse" if test["reverse"] else "iperf3",
-        transport=end.get("sender_tcp_congestion"),
-        streams=test["num_streams"],
-        buffer_bytes=start.get("sock_bufsize") or None,
-        rtt_s=min(rtts, default=0) * MICROSECONDS,
-        started=datetime.fromtimestamp(start["timestamp"]["timesecs"], timezone.utc),
-        planned_s=test["duration"] or None,
-        planned_bytes=test.get("bytes") or None,
-        duration_s=received["seconds"],
-        bytes=received["bytes"],
-        throughput_bits_per_s=8 * received["bytes"] / received["seconds"],
-        detail=json.dumps({"version": start["version"], "cpu_percent": cpu}),
-        intervals=[piece for interval in measured for piece in _pieces(interval)],
-    )
+    return {
+        "run_id": f"{name}#{start['cookie']}",
+        "tool": "iperf3-reverse" if test["reverse"] else "iperf3",
+        "transport": end.get("sender_tcp_congestion"),
+        "streams": test["num_streams"],
+        "buffer_bytes": start.get("sock_bufsize") or None,
+        "rtt_s": min(rtts) * MICROSECONDS if rtts else None,
+        "started": datetime.fromtimestamp(start["timestamp"]["timesecs"], timezone.utc),
+        "planned_s": test["duration"] or None,
+        "planned_bytes": test.get("bytes") or None,
+        "duration_s": received["seconds"],
+        "bytes": received["bytes"],
+        "throughput_bits_per_s": 8 * received["bytes"] / received["seconds"],
+        "detail": json.dumps({"version": start["version"], "cpu_percent": cpu}),
+        "intervals": [piece for interval in measured for piece in _pieces(interval)],
+    }
 
 
 def _pieces(interval: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 from datetime import datetime
 from typing import Any
 
-from towpath.lab.importers import Known
+from towpath.lab.importers import Lost
 from towpath.lab.runs import ALL_STREAMS
 
 MICROSECONDS = 1e-6
@@ -24,7 +25,7 @@ MICROSECONDS = 1e-6
 _ACKNOWLEDGED = {"Download": "BytesAcked", "Upload": "BytesReceived"}
 
 
-def read_ndt7(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_ndt7(text: str, name: str) -> list[dict[str, Any]]:
     """Reads results. A line that is none raises `ValueError`, and so does a test with less than two snapshots."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -32,7 +33,7 @@ def read_ndt7(text: str, name: str, known: Known) -> list[dict[str, Any]]:
         try:
             result = json.loads(line)
             tests = [test for test in _ACKNOWLEDGED if result.get(test)]
-            rows += [_row(result[test], test, f"{name}#{number}-{test.lower()}", known, place) for test in tests]
+            rows += [_row(result[test], test, f"{name}#{number}-{test.lower()}", place) for test in tests]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{place}: no complete result of NDT7: {type(error).__name__} {error}") from error
         except json.JSONDecodeError as error:
@@ -42,10 +43,12 @@ def read_ndt7(text: str, name: str, known: Known) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(test: dict[str, Any], kind: str, run_id: str, known: Known, place: str) -> dict[str, Any]:
+def _row(test: dict[str, Any], kind: str, run_id: str, place: str) -> dict[str, Any]:
     snapshots = [snapshot for snapshot in test["ServerMeasurements"] if snapshot.get("TCPInfo")]
     if len(snapshots) < 2:
         raise ValueError(f"{place}: {len(snapshots)} snapshots of TCP_INFO, expected two or more")
+    if without := len(test["ServerMeasurements"]) - len(snapshots):
+        warnings.warn(f"{place}: {without} of {len(test['ServerMeasurements'])} snapshots have no TCP_INFO", Lost, stacklevel=4)
     infos = [snapshot["TCPInfo"] for snapshot in snapshots]
     first, last, counter = infos[0], infos[-1], _ACKNOWLEDGED[kind]
     duration_s = (last["ElapsedTime"] - first["ElapsedTime"]) * MICROSECONDS
@@ -54,20 +57,20 @@ def _row(test: dict[str, Any], kind: str, run_id: str, known: Known, place: str)
         raise ValueError(f"{place}: the snapshots are not in the order of time")
     bbr = snapshots[-1].get("BBRInfo") or {}
     bandwidth = bbr.get("BW", bbr.get("MaxBandwidth"))
-    return known.row(
-        run_id=run_id,
-        tool=f"ndt7-{kind.lower()}",
+    return {
+        "run_id": run_id,
+        "tool": f"ndt7-{kind.lower()}",
         # NDT7 uses BBR where the server has it; its results name no other.
-        transport="bbr" if bbr else None,
-        streams=1,
-        rtt_s=min(info["MinRTT"] for info in infos) * MICROSECONDS,
-        started=datetime.fromisoformat(_microseconds(test["StartTime"])),
-        duration_s=duration_s,
-        bytes=size,
-        throughput_bits_per_s=8 * size / duration_s,
-        detail=json.dumps({"bbr_bandwidth_bytes_per_s": bandwidth}) if bbr else None,
-        intervals=[_interval(a, b, first, counter) for a, b in itertools.pairwise(infos)],
-    )
+        "transport": "bbr" if bbr else None,
+        "streams": 1,
+        "rtt_s": min(info["MinRTT"] for info in infos) * MICROSECONDS,
+        "started": datetime.fromisoformat(_microseconds(test["StartTime"])),
+        "duration_s": duration_s,
+        "bytes": size,
+        "throughput_bits_per_s": 8 * size / duration_s,
+        "detail": json.dumps({"bbr_bandwidth_bytes_per_s": bandwidth}) if bbr else None,
+        "intervals": [_interval(a, b, first, counter) for a, b in itertools.pairwise(infos)],
+    }
 
 
 def _microseconds(time: str) -> str:

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from towpath.lab.importers import Known
 from towpath.lab.runs import ALL_STREAMS
 
 MICROSECONDS = 1e-6
@@ -32,12 +31,12 @@ _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?
 _OF_UDP = ("jitter", "lost", "sent")
 
 
-def read_pscheduler(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_pscheduler(text: str, name: str) -> list[dict[str, Any]]:
     """Reads results. Raises `ValueError` also for a test that failed, with its message, and for one over UDP."""
     rows = []
     for number, document in _documents(text, name):
         try:
-            rows.append(_row(document, f"{name}#{number}", known))
+            rows.append(_row(document, f"{name}#{number}"))
         except ValueError as error:
             raise ValueError(f"{name}: line {number}: {error}") from error
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
@@ -73,7 +72,7 @@ def _result(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | 
     return _result(inner) if isinstance(inner, dict) and "result" in inner else (document, inner)
 
 
-def _row(document: dict[str, Any], run_id: str, known: Known) -> dict[str, Any]:
+def _row(document: dict[str, Any], run_id: str) -> dict[str, Any]:
     record, result = _result(document)
     if result is None or not result["succeeded"]:
         message = (result or {}).get("error") or record.get("errors") or "no message"
@@ -90,22 +89,22 @@ def _row(document: dict[str, Any], run_id: str, known: Known) -> dict[str, Any]:
     duration_s, rate = total["end"] - total["start"], total.get("receiver-throughput-bits")
     _check_total(total)
     size = _bytes(total)
-    return known.row(
-        run_id=run_id,
-        tool=f"{_tool(record)}-reverse" if spec.get("reverse") else _tool(record),
-        transport=spec.get("congestion"),
-        streams=spec.get("parallel") or len(result["summary"]["streams"]) or None,
-        buffer_bytes=spec.get("window-size"),
-        rtt_s=_round_trip(result, known),
-        started=_start(record),
-        planned_s=_seconds(spec["duration"]) if "duration" in spec else None,
-        duration_s=duration_s,
-        bytes=size if rate is None else None,
-        throughput_bits_per_s=8 * size / duration_s if rate is None else rate,
-        site=spec.get("dest"),
-        detail=json.dumps({"side": "sender" if rate is None else "receiver", "sent_bytes": size, "reverse": bool(spec.get("reverse"))}),
-        intervals=_intervals(result["intervals"]),
-    )
+    return {
+        "run_id": run_id,
+        "tool": f"{_tool(record)}-reverse" if spec.get("reverse") else _tool(record),
+        "transport": spec.get("congestion"),
+        "streams": spec.get("parallel") or len(result["summary"]["streams"]) or None,
+        "buffer_bytes": spec.get("window-size"),
+        "rtt_s": _round_trip(result),
+        "started": _start(record),
+        "planned_s": _seconds(spec["duration"]) if "duration" in spec else None,
+        "duration_s": duration_s,
+        "bytes": size if rate is None else None,
+        "throughput_bits_per_s": 8 * size / duration_s if rate is None else rate,
+        "site": spec.get("dest"),
+        "detail": json.dumps({"side": "sender" if rate is None else "receiver", "sent_bytes": size, "reverse": bool(spec.get("reverse"))}),
+        "intervals": _intervals(result["intervals"]),
+    }
 
 
 _NOT_AT_FULL_RATE = ("bandwidth", "bandwidth-strict", "fq-rate", "bidirectional")
@@ -136,13 +135,11 @@ def _seconds(text: str) -> float:
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
 
 
-def _round_trip(result: dict[str, Any], known: Known) -> float:
-    """Returns the least round trip of the streams in seconds; any number if it is known otherwise."""
+def _round_trip(result: dict[str, Any]) -> float | None:
+    """Returns the least round trip of the streams in seconds."""
     streams = [stream for interval in result["intervals"] for stream in interval["streams"]] + result["summary"]["streams"]
     rtts = [stream["rtt"] for stream in streams if stream.get("rtt")]
-    if known.rtt_s is None and not rtts:
-        raise ValueError("it has no round trip; state it (rtt_s)")
-    return float(min(rtts, default=0)) * MICROSECONDS
+    return float(min(rtts)) * MICROSECONDS if rtts else None
 
 
 def _seconds_of(values: Mapping[str, Any]) -> float:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from towpath.lab.importers import Known
+from towpath.lab.importers import Idle
 
 MILLISECONDS = 1e-3
 
@@ -64,7 +65,7 @@ class _Snapshot:
         return plain[-1] if plain else None
 
 
-def read_ss(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_ss(text: str, name: str) -> list[dict[str, Any]]:
     """Reads the connections that sent. Raises `ValueError` for a line before the first time, and if no connection sent."""
     connections: dict[tuple[str, str], list[_Snapshot]] = {}
     for connection, snapshot in _snapshots(text, name):
@@ -75,9 +76,11 @@ def read_ss(text: str, name: str, known: Known) -> list[dict[str, Any]]:
         if any(before > after for before, after in itertools.pairwise(sizes)):
             raise ValueError(f"{name}: bytes_acked of {' to '.join(connection)} decreases: two connections with the same addresses")
         if sizes[0] < sizes[-1]:
-            rows.append(_row(connection, snapshots, name, known))
+            rows.append(_row(connection, snapshots, name))
     if not rows:
         raise ValueError(f"{name}: no connection had data acknowledged between two snapshots")
+    if idle := len(connections) - len(rows):
+        warnings.warn(f"{name}: {idle} of {len(connections)} connections had no data acknowledged", Idle, stacklevel=2)
     return rows
 
 
@@ -113,28 +116,26 @@ def _connection(words: list[str], t_s: float, place: str) -> tuple[tuple[str, st
     return (fields[2], fields[3]), _Snapshot(t_s, fields[4:])
 
 
-def _row(connection: tuple[str, str], snapshots: list[_Snapshot], name: str, known: Known) -> dict[str, Any]:
+def _row(connection: tuple[str, str], snapshots: list[_Snapshot], name: str) -> dict[str, Any]:
     run_id = f"{name}#{'-'.join(connection)}"
     first, last = snapshots[0], snapshots[-1]
     duration_s, size = last.t_s - first.t_s, int(last.counter("bytes_acked") - first.counter("bytes_acked"))
     rtts = [rtt for snapshot in snapshots if (rtt := snapshot.number("minrtt") or snapshot.number("rtt"))]
-    if known.rtt_s is None and not rtts:
-        raise ValueError(f"{run_id}: it has no round trip; state it (rtt_s)")
     # A connection can be busy for less than a tick. Newer kernels count its delivered segments.
     has_limits = any(snapshot.number(key) is not None for snapshot in snapshots for key in ("busy", "delivered"))
-    return known.row(
-        run_id=run_id,
-        tool="ss",
-        transport=last.control,
-        streams=1,
-        rtt_s=min(rtts, default=0) * MILLISECONDS,
-        started=datetime.fromtimestamp(first.t_s, timezone.utc),
-        duration_s=duration_s,
-        bytes=size,
-        throughput_bits_per_s=8 * size / duration_s,
-        detail=json.dumps(dict(zip(("local", "peer"), connection, strict=True))),
-        intervals=[_interval(before, after, first.t_s, has_limits) for before, after in itertools.pairwise(snapshots)],
-    )
+    return {
+        "run_id": run_id,
+        "tool": "ss",
+        "transport": last.control,
+        "streams": 1,
+        "rtt_s": min(rtts) * MILLISECONDS if rtts else None,
+        "started": datetime.fromtimestamp(first.t_s, timezone.utc),
+        "duration_s": duration_s,
+        "bytes": size,
+        "throughput_bits_per_s": 8 * size / duration_s,
+        "detail": json.dumps(dict(zip(("local", "peer"), connection, strict=True))),
+        "intervals": [_interval(before, after, first.t_s, has_limits) for before, after in itertools.pairwise(snapshots)],
+    }
 
 
 def _interval(before: _Snapshot, after: _Snapshot, first_s: float, has_limits: bool) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from towpath.lab.importers import Known
 from towpath.lab.runs import SCHEMA
 
 
-def read_csv(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_csv(text: str, name: str) -> list[dict[str, Any]]:
     """Reads a table. Raises `ValueError` for an unknown column, or a cell that is no value of its type, with the line."""
     reader = csv.DictReader(io.StringIO(text), strict=True)
     unknown = [column for column in reader.fieldnames or () if column not in SCHEMA.names or column == "intervals"]
@@ -30,7 +29,7 @@ def read_csv(text: str, name: str, known: Known) -> list[dict[str, Any]]:
             if None in record or None in record.values():
                 raise ValueError(f"{place}: expected {len(reader.fieldnames or ())} cells")
             cells = {column: _value(column, cell, place) for column, cell in record.items() if cell != ""}
-            rows.append(known.row(**{"run_id": f"{name}#{reader.line_num}"} | cells))
+            rows.append({"run_id": f"{name}#{reader.line_num}"} | cells)
     except csv.Error as error:
         raise ValueError(f"{name}: line {reader.line_num}: {error}") from error
     return rows

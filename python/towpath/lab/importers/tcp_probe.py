@@ -18,10 +18,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from towpath.lab.importers import Known
+from towpath.lab.importers import Idle, Lost
 
 MICROSECONDS = 1e-6
 INTERVAL_S = 0.01
@@ -85,7 +86,7 @@ class _Socket:
         points.append(point)
 
 
-def read_tcp_probe(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_tcp_probe(text: str, name: str) -> list[dict[str, Any]]:
     """Reads the sockets that sent. Raises `ValueError` for a line of another event, and if no socket sent."""
     sockets: dict[tuple[str, str, str | None], _Socket] = {}
     lost = 0
@@ -102,7 +103,11 @@ def read_tcp_probe(text: str, name: str, known: Known) -> list[dict[str, Any]]:
     senders = [socket for socket in sockets.values() if socket.points[-1].acknowledged > socket.points[0].acknowledged]
     if not senders:
         raise ValueError(f"{name}: no socket had data acknowledged between two events")
-    return [_row(socket, f"{name}#{number}", known, lost) for number, socket in enumerate(senders)]
+    if idle := len(sockets) - len(senders):
+        warnings.warn(f"{name}: {idle} of {len(sockets)} sockets had no data acknowledged", Idle, stacklevel=2)
+    if lost:
+        warnings.warn(f"{name}: the kernel lost {lost} events; record to a file, or enlarge buffer_size_kb", Lost, stacklevel=2)
+    return [_row(socket, f"{name}#{number}", lost) for number, socket in enumerate(senders)]
 
 
 def _add(sockets: dict[tuple[str, str, str | None], _Socket], line: str) -> None:
@@ -122,23 +127,21 @@ def _problem(error: Exception) -> str:
     return f"the event has no {error}" if isinstance(error, KeyError) else str(error)
 
 
-def _row(socket: _Socket, run_id: str, known: Known, lost: int) -> dict[str, Any]:
+def _row(socket: _Socket, run_id: str, lost: int) -> dict[str, Any]:
     first, last = socket.points[0], socket.points[-1]
     duration_s, size = last.t_s - first.t_s, last.acknowledged - first.acknowledged
-    if known.rtt_s is None and not socket.min_srtt_us:
-        raise ValueError(f"{run_id}: {socket.source} has no round trip; state it (rtt_s)")
     detail = {"source": socket.source, "destination": socket.destination, "max_cwnd_segments": socket.max_cwnd_segments}
-    return known.row(
-        run_id=run_id,
-        tool="tcp-probe",
-        streams=1,
-        rtt_s=socket.min_srtt_us * MICROSECONDS,
-        duration_s=duration_s,
-        bytes=size,
-        throughput_bits_per_s=8 * size / duration_s,
-        detail=json.dumps(detail | {"lost_events": lost}),
-        intervals=[_interval(before, after, first) for before, after in itertools.pairwise(socket.points)],
-    )
+    return {
+        "run_id": run_id,
+        "tool": "tcp-probe",
+        "streams": 1,
+        "rtt_s": socket.min_srtt_us * MICROSECONDS if socket.min_srtt_us else None,
+        "duration_s": duration_s,
+        "bytes": size,
+        "throughput_bits_per_s": 8 * size / duration_s,
+        "detail": json.dumps(detail | {"lost_events": lost}),
+        "intervals": [_interval(before, after, first) for before, after in itertools.pairwise(socket.points)],
+    }
 
 
 def _interval(before: _Point, after: _Point, first: _Point) -> dict[str, Any]:

@@ -9,10 +9,8 @@ import itertools
 import json
 from typing import Any
 
-from towpath.lab.importers import Known
 
-
-def read_trace(text: str, name: str, known: Known) -> list[dict[str, Any]]:
+def read_trace(text: str, name: str) -> list[dict[str, Any]]:
     """Reads the legs of a trace. Raises `ValueError` for a leg that lacks samples of a sender."""
     begin, legs = _legs(text, name)
     rows = []
@@ -24,24 +22,22 @@ def read_trace(text: str, name: str, known: Known) -> list[dict[str, Any]]:
         size = sum(sample["bytes"] for sample in connections.values())
         duration_s = max(sample["t_s"] for sample in connections.values())
         rtts = [sample["min_rtt_s"] for sample in senders if sample["min_rtt_s"] > 0]
-        if known.rtt_s is None and not rtts:
-            raise ValueError(f"{name}: leg {leg['leg']} has no round trip; state it (rtt_s)")
         # A trace names CUBIC and BBR only.
         controls = {None if sample["control"] == "other" else sample["control"] for sample in senders}
         rows.append(
-            known.row(
-                run_id=f"{name}#{leg['leg']}",
-                tool=f"towpath-probe-{leg['direction']}",
-                transport=controls.pop() if len(controls) == 1 else None,
-                streams=leg["connections"],
-                rtt_s=min(rtts, default=0),
-                planned_s=leg["duration_s"],
-                duration_s=duration_s,
-                bytes=size,
-                throughput_bits_per_s=8 * size / duration_s,
-                detail=json.dumps({"program": begin.get("program"), "date": begin.get("date")}),
-                intervals=_intervals(senders),
-            )
+            {
+                "run_id": f"{name}#{leg['leg']}",
+                "tool": f"towpath-probe-{leg['direction']}",
+                "transport": controls.pop() if len(controls) == 1 else None,
+                "streams": leg["connections"],
+                "rtt_s": min(rtts, default=None),
+                "planned_s": leg["duration_s"],
+                "duration_s": duration_s,
+                "bytes": size,
+                "throughput_bits_per_s": 8 * size / duration_s,
+                "detail": json.dumps({"program": begin.get("program"), "date": begin.get("date")}),
+                "intervals": _intervals(senders),
+            }
         )
     return rows
 
@@ -73,6 +69,8 @@ def _legs(text: str, name: str) -> tuple[dict[str, Any], list[tuple[dict[str, An
             if not legs:
                 raise ValueError(f"{name}: line {number}: a sample before the first leg")
             legs[-1][1].append(record)
+        else:
+            raise ValueError(f"{name}: line {number}: a record of type {kind!r}, which is unknown")
     if begin.get("format") != 1:
         raise ValueError(f"{name}: expected a trace of format 1, as `towpath probe --trace` writes it")
     return begin, legs

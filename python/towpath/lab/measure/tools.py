@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towpath.lab.importers import Known
 from towpath.lab.importers.iperf3 import read_iperf3
 from towpath.lab.importers.trace import intervals_of_trace
 from towpath.lab.measure.emulator import CLIENT, SERVER, Hosts
@@ -123,7 +122,7 @@ def iperf3(task: Task) -> dict[str, Any]:
         client = ("iperf3", "--client", host, "--port", port, *options)
         # The server ends the test after its time even if windows are full.
         output = task.run(1, *client, deadline_s=seconds + 60)
-    row = read_iperf3(output, "iperf3", Known(rtt_s=task.rtt_s))[0]
+    row = read_iperf3(output, "iperf3")[0]
     for what, planned in (("transport", cell.transport), ("streams", cell.streams)):
         if planned is not None and row[what] not in (None, planned):
             raise ToolError(f"iperf3 used another {what} than planned: {row[what]}, not {planned}")

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
-from scipy.special import chdtri
+from scipy.optimize import brentq, nnls
+from scipy.special import chdtri, digamma, polygamma
 
 from towpath.lab.checks import FloatArray
 from towpath.lab.profiles import Profile
@@ -64,8 +64,8 @@ def find_transition(profile: Profile, *, level: float = 0.95) -> Transition:
     `level` is that of the set: a fit is as good as the best one if its sum of squares exceeds that of the best by less than the
     quantile of χ² with one degree of freedom. The line is compared with `LINE_FREEDOM` degrees of freedom.
 
-    Needs 4 to 40 round trips, and two runs at one of them. Where a round trip has a single run, or a smaller variance than a
-    quarter of the pooled relative one, the pooled one counts: variances of few runs are uncertain. Raises `ValueError` otherwise.
+    Needs 4 to 40 round trips, and two runs at one of them. Variances of few runs are uncertain, so those of the round trips, relative to
+    the means, are moved towards a common one. Raises `ValueError` otherwise.
     """
     rtts = profile.rtt_s
     if not MIN_ROUND_TRIPS <= len(rtts) <= MAX_ROUND_TRIPS:
@@ -109,17 +109,42 @@ def refinement(transition: Transition, rtt_s: npt.ArrayLike) -> tuple[float, ...
 
 
 def _variances_of_means(profile: Profile) -> FloatArray:
-    counts, means = profile.counts, profile.means
-    squares = np.array([((sample - sample.mean()) ** 2).sum() for sample in profile.samples])
-    freedom = (counts - 1).sum()
-    if freedom == 0:
+    counts, scales = profile.counts, np.maximum(profile.means, profile.means.max() * 1e-6)
+    freedom = counts - 1
+    if not freedom.any():
         raise ValueError("profile: expected two runs at one round trip at least, as the error of a single run is unknown")
-    pooled = (squares / np.maximum(means, means.max() * 1e-6) ** 2).sum() / freedom
-    if pooled == 0:
+    squares = np.array([((sample - sample.mean()) ** 2).sum() for sample in profile.samples]) / scales**2
+    if not squares.any():
         raise ValueError("profile: all runs at each round trip are equal, so their error is unknown")
-    relative = pooled * means**2
-    own = squares / np.maximum(counts - 1, 1)
-    return np.where(own > relative / 4, own, np.maximum(relative, (means.max() * 1e-6) ** 2 * pooled)) / counts
+    variances: FloatArray = _moderated(squares, freedom.astype(np.float64)) * scales**2 / counts
+    return variances
+
+
+def _moderated(squares: FloatArray, freedom: FloatArray) -> FloatArray:
+    """Returns variances from sums of squares and their degrees of freedom, each moved towards a common one, the more so the less they
+    differ beyond their errors (G. Smyth, "Linear models and empirical Bayes methods", 2004). Without degrees of freedom it is the common
+    one."""
+    known = freedom > 0
+    pooled = squares.sum() / freedom.sum()
+    half = freedom[known] / 2
+    own = np.maximum(squares[known] / freedom[known], pooled * MIN_VARIANCE)
+    logarithms = np.log(own) - digamma(half) + np.log(half)
+    excess = float(logarithms.var(ddof=1) - polygamma(1, half).mean()) if len(own) > 1 else 0.0
+    if excess <= 0:
+        return np.full(len(squares), pooled)
+    limits = (float(polygamma(1, PRIOR_RANGE[1])), float(polygamma(1, PRIOR_RANGE[0])))
+    target = min(max(excess, limits[0]), limits[1])
+    prior = 2 * brentq(lambda half_prior: polygamma(1, half_prior) - target, *PRIOR_RANGE)
+    common = np.exp(logarithms.mean() + digamma(prior / 2) - np.log(prior / 2))
+    variances: FloatArray = (prior * common + squares) / (prior + freedom)
+    return variances
+
+
+MIN_VARIANCE = 1e-4
+"""Least variance of a round trip / pooled one: equal runs have an unknown error, not none."""
+
+PRIOR_RANGE = (1e-3, 1e6)
+"""Range of half the degrees of freedom of the common variance."""
 
 
 def _fit(means: FloatArray, weights: FloatArray, steps: FloatArray, segment: int) -> FloatArray:
