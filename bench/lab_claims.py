@@ -106,10 +106,19 @@ def ramp_explains(evidence: Evidence) -> Finding:
     """BBR has no slow start of this kind, so its profiles do not count."""
     large = [one for one in evidence.of_buffer(evidence.buffers[-1]) if one in evidence.complete and one.configuration.transport != "bbr"]
     fits = [ramp_fit(one) for one in large]
-    found = votes(fit.is_better_than_line for fit in fits)
-    errors = f"; median error {percent(np.median([fit.error for fit in fits]))}" if fits else ""
-    text = f"with {mebibytes(evidence.buffers[-1])}, slow start alone, without a fitted parameter, is closer to {found} profiles of CUBIC and Reno than a fitted line{errors}"
+    known = [fit for fit in fits if fit.explained is not None]
+    found = votes(None if fit.explained is None else fit.explained > MIN_EXPLAINED for fit in fits)
+    text = f"in {found} concave regions of CUBIC and Reno with {mebibytes(evidence.buffers[-1])}, slow start alone, without a fitted parameter, \
+explains more than {percent(MIN_EXPLAINED)} of the squares of what is missing to the capacity"
+    if known:
+        inside, beyond = (np.concatenate([abs(fit.errors[fit.is_concave == where]) for fit in known]) for where in (True, False))
+        text += f" (median {percent(np.median([fit.explained for fit in known]))}; largest error {percent(inside.max())}, at longer round trips {percent(beyond.max())}); \
+a line fitted with two parameters is closer in {sum(fit.is_line_better for fit in known)}"
     return Finding(found.verdict, text, "ramp")
+
+
+MIN_EXPLAINED = 0.9
+"""Least part that an explanation of a concave region has to explain."""
 
 
 def varies_with_rtt(evidence: Evidence) -> Finding:

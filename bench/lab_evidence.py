@@ -142,29 +142,46 @@ def shape_of(result: Analysis) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RampFit:
-    """A measured profile beside the model of slow start, which has no fitted parameter, and beside a fitted straight line."""
+    """A measured profile beside the model of slow start, which has no fitted parameter."""
 
+    capacity_bits_per_s: float
+    rtt_s: np.ndarray
     ramp: np.ndarray
-    line: np.ndarray
     measured: np.ndarray
+    is_concave: np.ndarray
+    """The round trips that are surely in the concave region: those before each possible transition."""
 
     @property
-    def is_better_than_line(self) -> bool:
-        """Whether slow start has a smaller sum of squared errors than the line."""
-        return bool(((self.measured - self.ramp) ** 2).sum() < ((self.measured - self.line) ** 2).sum())
+    def explained(self) -> float | None:
+        """Part of the squares of what is missing to the capacity that slow start explains in the concave region; None if that has less than
+        four round trips."""
+        measured, ramp = self.measured[self.is_concave], self.ramp[self.is_concave]
+        return None if len(measured) < MIN_CONCAVE else float(1 - ((measured - ramp) ** 2).sum() / ((measured - self.capacity_bits_per_s) ** 2).sum())
 
     @property
-    def error(self) -> float:
-        """Median relative error of slow start."""
-        return float(np.median(np.abs(self.ramp / self.measured - 1)))
+    def is_line_better(self) -> bool:
+        """Whether a line fitted to the concave region, with two parameters, has a smaller sum of squared errors there."""
+        rtts, measured, ramp = (values[self.is_concave] for values in (self.rtt_s, self.measured, self.ramp))
+        line = np.polynomial.Polynomial.fit(rtts, measured, 1)(rtts)
+        return bool(((measured - line) ** 2).sum() < ((measured - ramp) ** 2).sum())
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Relative errors of slow start."""
+        return self.ramp / self.measured - 1
+
+
+MIN_CONCAVE = 4
+"""Least number of round trips of a concave region."""
 
 
 def ramp_fit(result: Analysis) -> RampFit:
     """Fits no parameter: the capacity is that of the path, and the buffers are not the limit."""
     key, profile = result.configuration, result.profile
     model = models.ramp(profile.rtt_s, capacity_bits_per_s=key.capacity_bits_per_s, duration_s=key.planned_s, streams=key.streams)
-    line = np.polynomial.Polynomial.fit(profile.rtt_s, profile.means, 1)
-    return RampFit(model.throughput_bits_per_s, line(profile.rtt_s), profile.means)
+    region = place(result)
+    is_concave = profile.rtt_s <= (region[0] if region else 0.0)
+    return RampFit(key.capacity_bits_per_s, profile.rtt_s, model.throughput_bits_per_s, profile.means, is_concave)
 
 
 def convex_window(evidence: Evidence, result: Analysis) -> models.WindowEstimate | None:
