@@ -67,6 +67,6 @@ def test_layouts(base, clients, python, planned, oracle):
     clients.run(python, GENERATOR, directory, deadline_s=300)
     outside = directory / "inside.root"
     assert compare(sorted(set(directory.glob("*.root")) - {outside}), planned, oracle) >= 31
-    # uproot does not read in which file the baskets of a branch are.
+    # uproot ignores the names of files with baskets.
     found = {name: len(blocks) for name, blocks in planned(outside)["tree"]}
     assert found == {"inside": 3, "elsewhere": 0}
