@@ -341,6 +341,23 @@ def test_an_import_counts_lost_records(tmp_path):
     assert (done.returncode, done.stderr, done.stdout) == (1, lost, f"wrote {target}: 1 run of 1 configuration\n")
 
 
+def test_the_command_compares_sites(tmp_path):
+    header = "tool,site,rtt_s,throughput_bits_per_s\n"
+    sites = [("near", 0.01, 9e8), ("middle", 0.05, 1e8), ("far", 0.2, 8e8), ("farther", 0.3, 2e8)]
+    runs = "".join(f"x,{site},{rtt_s},{rate * factor}\n" for site, rtt_s, rate in sites for factor in (0.99, 1.01))
+    (tmp_path / "sites.csv").write_text(header + runs)
+    lab("import", tmp_path / "sites.csv", "--format", "csv", "--output", tmp_path / "sites.parquet")
+    lines = lab("sites", tmp_path / "sites.parquet").stdout.splitlines()
+    assert lines[:2] == ["x", "  undecided: round trips explain 0% of the variance between 4 sites, at most 51%"]
+    assert [line.split()[2] for line in lines[2:]] == ["near", "middle", "far", "farther"]
+    (document,) = json.loads(lab("sites", tmp_path / "sites.parquet", "--json").stdout)
+    assert document["means_bits_per_s"] == pytest.approx([rate for _, _, rate in sites]) and document["verdict"] == "undecided"
+    (tmp_path / "sites.csv").write_text(header + runs + "x,,0.1,1e8\n")
+    lab("import", tmp_path / "sites.csv", "--format", "csv", "--output", tmp_path / "sites.parquet")
+    done = lab("sites", tmp_path / "sites.parquet")
+    assert (done.returncode, done.stdout) == (1, "x\n  no verdict: 1 of 9 runs without a site\n")
+
+
 def test_the_command_prints_a_profile(table):
     assert lab("profile", table).stdout == (
         "iperf3 cubic × 1, path of 10 Gbit/s\n"

@@ -174,6 +174,10 @@ class SiteEffects:
     verdict: str
     """`site outweighs RTT`, `RTT outweighs site`, or `undecided`, also if the means of sites differ by no more than their errors."""
     sites: tuple[str, ...]
+    rtt_s: FloatArray
+    """For each site its median round trip in seconds."""
+    means_bits_per_s: FloatArray
+    """For each site its mean throughput."""
     residuals_bits_per_s: FloatArray
     """For each site its mean throughput minus that of the isotonic profile of the other sites at its round trip."""
     rtt_part: float
@@ -214,7 +218,7 @@ def site_effects(sites: npt.ArrayLike, rtt_s: npt.ArrayLike, throughput_bits_per
     verdict = "RTT outweighs site" if rtt_part > 0.5 else "site outweighs RTT" if monotone_part < 0.5 else "undecided"
     if not _differ(names, different, rates, within):
         verdict = "undecided"
-    return SiteEffects(verdict, tuple(map(str, different)), means - predicted, float(rtt_part), float(monotone_part))
+    return SiteEffects(verdict, tuple(map(str, different)), site_rtts, means, means - predicted, float(rtt_part), float(monotone_part))
 
 
 def _differ(names: npt.NDArray[np.generic], sites: list[str], rates: FloatArray, within: float) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from towpath import Denied, Invalid, NotFound
-from towpath.lab.command import campaigns, choices, predictions, tables
+from towpath.lab.command import campaigns, choices, predictions, sites, tables
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -58,6 +58,6 @@ def _fail(message: str, code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="towpath lab", description="Measure, model and predict the throughput of long paths.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (campaigns, tables, choices, predictions):
+    for module in (campaigns, tables, sites, choices, predictions):
         module.add(commands)
     return parser
