@@ -38,6 +38,7 @@ seconds = 1
 megabytes = 5
 [emulator]
 rate = "100Mbit"
+queue = "256KiB"
 """
 
 
@@ -148,7 +149,7 @@ def test_a_campaign_measures_with_each_tool(campaign):
     frame = runs.frame().set_index("tool")
     assert sorted(frame.index) == ["gridftp", "iperf3", "towpath-cp", "towpath-probe", "xrdcp"]
     assert frame.rtt_s.tolist() == [0.01] * 5 and frame.transport.tolist() == ["cubic"] * 5
-    assert frame.buffer_bytes.tolist() == [8 << 20] * 5
+    assert frame.buffer_bytes.tolist() == [8 << 20] * 5 and frame.queue.tolist() == ["256KiB"] * 5 and frame.loss.isna().all()
     # Below the payload that the link can carry, and far above that of a wrong unit.
     assert frame.throughput_bits_per_s.between(10e6, 100e6 * 1448 / 1538 * 1.01).all()
     copies = frame.loc[["xrdcp", "towpath-cp", "gridftp"]]

@@ -125,6 +125,13 @@ def test_the_direction_and_the_size_of_iperf3_are_parts_of_the_configuration(ipe
     assert len(runs.configurations()) == 2
 
 
+def test_loss_and_queue_are_parts_of_the_configuration():
+    paths = ({}, {"loss": 1e-4}, {"loss": 1e-4, "queue": "1MiB"})
+    runs = Runs.of_rows([ROW | {"run_id": str(number)} | path for number, path in enumerate(paths)])
+    texts = [str(key) for key, _ in runs.configurations()]
+    assert texts == ["iperf3 cubic × 4", "iperf3 cubic × 4, loss 0.0001", "iperf3 cubic × 4, loss 0.0001, queue 1MiB"]
+
+
 @pytest.mark.parametrize("format", ["csv", "ndt7"])
 def test_a_file_without_runs_is_an_error(tmp_path, format):
     (tmp_path / "empty").write_text("")

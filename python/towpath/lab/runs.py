@@ -71,6 +71,8 @@ SCHEMA = pa.schema(
         ("bytes", pa.int64()),
         ("throughput_bits_per_s", pa.float64()),
         ("capacity_bits_per_s", pa.float64()),
+        ("loss", pa.float64()),
+        ("queue", pa.string()),
         ("limited_by", pa.string()),
         ("site", pa.string()),
         ("detail", pa.string()),
@@ -114,6 +116,10 @@ class Configuration:
     """Planned bytes; None if they were not fixed."""
     capacity_bits_per_s: float | None
     """Capacity of the path; None if unknown."""
+    loss: float | None = None
+    """Fraction of packets that the emulator loses; None if it loses none, or for a real path."""
+    queue: str | None = None
+    """Queue limit of the emulator; None if it is the product of rate and round trip, or for a real path."""
 
     def __str__(self) -> str:
         parts = [
@@ -123,6 +129,8 @@ class Configuration:
             None if self.planned_s is None else f"{self.planned_s:g} s",
             None if self.planned_bytes is None else f"{self.planned_bytes / 1e6:g} MB",
             None if self.capacity_bits_per_s is None else f"path of {rate_text(self.capacity_bits_per_s)}",
+            None if self.loss is None else f"loss {self.loss:g}",
+            None if self.queue is None else f"queue {self.queue}",
         ]
         return ", ".join(part for part in parts if part is not None).replace(", ×", " ×")
 
@@ -289,6 +297,7 @@ _CHECKS: tuple[tuple[str, str, Callable[[pd.DataFrame], Any]], ...] = (
     ("bytes", "expected 0 bytes or more", _within("bytes", 0)),
     ("throughput_bits_per_s", "expected 0 to 10^15 bit/s", _within("throughput_bits_per_s", 0, 1e15)),
     ("capacity_bits_per_s", "expected 1 to 10^15 bit/s", _within("capacity_bits_per_s", 1, 1e15)),
+    ("loss", "expected 0 to 1", _within("loss", 0, 1)),
     ("detail", "expected a JSON object", lambda frame: frame.detail.map(_is_no_object).astype(bool)),
     ("machine", "expected a JSON object", lambda frame: frame.machine.map(_is_no_object).astype(bool)),
     (

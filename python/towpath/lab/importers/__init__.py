@@ -90,7 +90,7 @@ object in a line), throughput results of pScheduler (JSON), snapshots of `ss -ti
 `towpath probe`. Files that end with `.gz` are decompressed."""
 
 
-_CONDITIONS = ("tool", "transport", "streams", "buffer_bytes", "planned_s", "planned_bytes", "rtt_s", "site")
+_CONDITIONS = ("tool", "transport", "streams", "buffer_bytes", "planned_s", "planned_bytes", "rtt_s", "site", "loss", "queue")
 """Columns that are equal among repetitions."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from towpath.lab.measure import machine
 from towpath.lab.measure.baseline import MIN_RATIO, Baselines
 from towpath.lab.measure.emulator import Hosts, emulated_path, permitted_transports
-from towpath.lab.measure.plan import Cell, Plan
+from towpath.lab.measure.plan import Cell, Emulator, Plan
 from towpath.lab.measure.sites import Here, measure_rtt_s
 from towpath.lab.measure.tools import TOOLS, Task, ToolError
 from towpath.lab.profiles import profile_of
@@ -153,10 +153,18 @@ class Campaign:
             "repetition": cell.repetition,
             "started": started,
             "capacity_bits_per_s": capacity,
+            **self._queue_and_loss(cell),
             "limited_by": limit,
             "machine": json.dumps(state | asdict(use) | circumstances),
             **measured,
         }
+
+    def _queue_and_loss(self, cell: Cell) -> dict[str, Any]:
+        """Returns the loss and the queue of an emulated path, unless they are the default ones."""
+        path = self.plan.emulator
+        if path is None or cell.site is not None:
+            return {}
+        return {"loss": path.loss or None, "queue": None if path.queue == Emulator.queue else path.queue}
 
     def _append(self, row: dict[str, Any]) -> None:
         """Appends a row that is valid; raises `ValueError` otherwise."""

@@ -26,7 +26,7 @@ from towpath.lab.runs import Configuration
 _MAX_RTT_S = 100.0
 """Maximum round trip in seconds, as in tables of runs."""
 
-_CONDITIONS = ("planned_s", "planned_bytes", "capacity_bits_per_s")
+_CONDITIONS = ("planned_s", "planned_bytes", "capacity_bits_per_s", "loss", "queue")
 """Parts of a configuration that are no choice: longer runs have higher means, as slow start counts for less."""
 
 
