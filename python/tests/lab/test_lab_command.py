@@ -369,7 +369,8 @@ def test_the_command_prints_a_profile(table):
         "       200 ms      1100.0 Mbit/s  (527.0 to 1673.0)  3 runs\n"
         "  less than 10 runs at a round trip: the intervals may be too narrow\n"
         "  shape: dual, transition between 100 and 150 ms\n"
-        "  C_UU 0.427 (0.420 to 0.433), C_CC 0.038 (0.029 to 0.047), C_UC 0.556 (0.549 to 0.562)\n"
+        "  C_UU 0.427 (0.420 to 0.433), C_CC 0.038 (0.029 to 0.047), C_UC 0.556 (0.549 to 0.562), "
+        "C_V 1.000 (1.000 to 1.000), C_UCV 0.704 (0.699 to 0.708)\n"
     )
     [result] = json.loads(lab("profile", table, "--json").stdout)
     assert result["transition"] == {"shape": "dual", "shapes": ["dual"], "bracket_s": [0.1, 0.15], "set_s": [[0.1, 0.15]]}

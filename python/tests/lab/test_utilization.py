@@ -218,7 +218,10 @@ ESNET = {
 )
 def test_profiles_of_esnet(name, utilization, variation, combined, ours):
     rtts_s, rates = np.array(ESNET[name]).T * np.array([[1e-3], [1e9]])
-    found = esnet_coefficients(rtts_s, rates)
+    found, own = esnet_coefficients(rtts_s, rates), coefficients(rtts_s, rates)
+    assert own.variation == pytest.approx(found.variation) and own.combined == pytest.approx(
+        (2 * own.utilization_concavity + own.variation) / 3
+    )
     assert (found.utilization_concavity, found.variation, found.combined) == pytest.approx((utilization, variation, combined), abs=1e-9)
     assert coefficients(rtts_s, rates).utilization_concavity == pytest.approx(ours, abs=1e-6)
 

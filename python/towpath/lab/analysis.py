@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from towpath.lab import utilization
 from towpath.lab.profiles import Profile, profile_of
 from towpath.lab.profiles.bands import Band, envelope
 from towpath.lab.profiles.transition import Transition, find_transition
@@ -20,8 +21,8 @@ from towpath.lab.utilization import Coefficients, Interval, coefficients_of, int
 
 T = TypeVar("T")
 
-COEFFICIENTS = {"C_UU": "under_utilization", "C_CC": "concavity", "C_UC": "utilization_concavity"}
-"""The symbols of the coefficients, and their names in `towpath.lab.utilization.Coefficients`."""
+COEFFICIENTS = dict(zip(("C_UU", "C_CC", "C_UC", "C_V", "C_UCV"), utilization.COEFFICIENTS, strict=True))
+"""The symbols of the coefficients, and their names."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,17 @@ Transport", 2018):
 - utilization-concavity C_UC = ((1 − C_UU) + (1/2 + C_CC)) / 2, from 0 (a spike at the shortest round trip) to 1 (the full rate
   that falls at the longest).
 
+ESnet's testing harness has two more:
+
+- variation C_V = n · (max − min) / ((n − 1) · sum of |changes|) − 1 / (n − 1) of n throughputs,
+- C_UCV = (2 C_UC + C_V) / 3.
+
 A profile that is flat at the capacity has 0.75, less than one that falls at the end: compare with the other two coefficients in
 sight. More round trips, another range of them, and another normaliser change the number: `Coefficients` has all three, and
 `difference` refuses unequal ones.
 
-`esnet_coefficients` has the definitions of the notebook of ESnet's testing harness, which are scaled differently: round trips by the
-longest, throughputs by the highest. It has two more: variation C_V, and C_UCV = (2 C_UC + C_V) / 3.
+`esnet_coefficients` has the definitions of its notebook, which are scaled differently: round trips by the longest, throughputs by the
+highest.
 """
 
 from __future__ import annotations
@@ -46,6 +51,10 @@ class Coefficients:
     """C_CC, from −1/2 (convex) to 1/2 (concave) for profiles that decrease; from −1 to 1 for others."""
     utilization_concavity: float
     """C_UC, from 0 to 1 for profiles that decrease."""
+    variation: float
+    """C_V: 1 for a monotone profile, near 0 for one that rises and falls at each step."""
+    combined: float
+    """C_UCV = (2 C_UC + C_V) / 3."""
     normaliser: str
     """`capacity`, or `maximum` if the capacity is unknown."""
     normaliser_bits_per_s: float
@@ -53,16 +62,17 @@ class Coefficients:
     """The round trips in seconds. About half of the weight is between the last two of the usual seven."""
 
 
+COEFFICIENTS = ("under_utilization", "concavity", "utilization_concavity", "variation", "combined")
+"""The fields of `Coefficients` that are coefficients."""
+
+
 @dataclass(frozen=True)
 class EsnetCoefficients:
-    """The coefficients as ESnet defines them."""
+    """The coefficients with round trips / longest and throughputs / highest, as ESnet scales them."""
 
     utilization_concavity: float
-    """C_UC with round trips / longest and throughputs / highest."""
     variation: float
-    """C_V: 1 for a monotone profile, near 0 for one that rises and falls at each step."""
     combined: float
-    """C_UCV = (2 C_UC + C_V) / 3."""
 
 
 @dataclass(frozen=True)
@@ -88,30 +98,39 @@ def coefficients(rtt_s: npt.ArrayLike, throughput_bits_per_s: npt.ArrayLike, *, 
         raise ValueError(f"capacity_bits_per_s: {scale}, expected more than 0, or one throughput above 0")
     if highest > MAX_EXCESS * scale:
         raise ValueError(f"throughput_bits_per_s: {highest:g} is more than the capacity of {scale:g} bit/s")
-    under, concavity, utilization = map(float, _coefficients(rtts, rates / scale))
+    under, concavity, utilization, variation, combined = map(float, _coefficients(rtts, rates / scale))
     normaliser = "maximum" if capacity_bits_per_s is None else "capacity"
-    return Coefficients(under, concavity, utilization, normaliser, scale, tuple(float(rtt) for rtt in rtts))
+    of_rtts = tuple(float(rtt) for rtt in rtts)
+    return Coefficients(under, concavity, utilization, variation, combined, normaliser, scale, of_rtts)
 
 
-def _coefficients(rtts: FloatArray, levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Returns C_UU, C_CC and C_UC of throughputs / normaliser, which may have further dimensions before that of the round trips."""
+def _coefficients(rtts: FloatArray, levels: FloatArray) -> FloatArray:
+    """Returns the coefficients, in their order, of throughputs / normaliser, which may have further dimensions before that of the round
+    trips."""
     x = (rtts - rtts[0]) / (rtts[-1] - rtts[0])
     mean, chord = _trapezoid(x, levels), (levels[..., 0] + levels[..., -1]) / 2
     concavity = mean - chord
-    return 1 - mean, concavity, (mean + 0.5 + concavity) / 2
+    utilization, variation = (mean + 0.5 + concavity) / 2, _variation(levels)
+    return np.stack([1 - mean, concavity, utilization, variation, (2 * utilization + variation) / 3])
+
+
+def _variation(levels: FloatArray) -> FloatArray:
+    """Returns C_V; 1 if all throughputs are equal, as they are monotone."""
+    count, span = levels.shape[-1], levels.max(axis=-1) - levels.min(axis=-1)
+    changes = np.abs(np.diff(levels, axis=-1)).sum(axis=-1)
+    ratio = np.divide(span, changes, out=np.ones(changes.shape), where=changes > 0)
+    return np.asarray((count * ratio - 1) / (count - 1))
 
 
 def esnet_coefficients(rtt_s: npt.ArrayLike, throughput_bits_per_s: npt.ArrayLike) -> EsnetCoefficients:
     """Returns ESnet's coefficients of a profile with at least two round trips (seconds, increasing), not all throughputs equal."""
     rtts, rates = _checked(rtt_s, throughput_bits_per_s)
-    highest, lowest = rates.max(), rates.min()
-    changes = np.abs(np.diff(rates)).sum()
-    if changes == 0:
+    highest = rates.max()
+    if rates.min() == highest:
         raise ValueError(f"throughput_bits_per_s: all are {highest:g}, so there is no variation")
     mean, chord = _trapezoid(rtts / rtts[-1], rates / highest), (rates[0] + rates[-1]) / (2 * highest)
     utilization = mean - chord / 2 + 0.25
-    count = len(rates)
-    variation = count * (highest - lowest) / ((count - 1) * changes) - 1 / (count - 1)
+    variation = _variation(rates)
     return EsnetCoefficients(float(utilization), float(variation), float((2 * utilization + variation) / 3))
 
 
@@ -121,9 +140,9 @@ def coefficients_of(profile: Profile) -> Coefficients:
 
 
 def intervals(profile: Profile, *, coverage: float = 0.95, samples: int = 2_000, seed: int = 0) -> dict[str, Interval]:
-    """Returns the three coefficients of a profile with intervals from runs resampled at each round trip.
+    """Returns the coefficients of a profile with intervals from runs resampled at each round trip.
 
-    The keys are the fields of `Coefficients`. Percentiles of the resampled coefficients are too near for few runs: their distances from the
+    The keys are `COEFFICIENTS`. Percentiles of the resampled coefficients are too near for few runs: their distances from the
     coefficient are multiplied by t / z · √(n / (n − 1)), with the fewest runs n at a round trip, and the degrees of freedom of Welch
     and Satterthwaite: few if one round trip has most of the variance. Needs two runs at each round trip. Raises `ValueError` otherwise.
     """
@@ -138,21 +157,21 @@ def intervals(profile: Profile, *, coverage: float = 0.95, samples: int = 2_000,
     scales = means.max(axis=1, keepdims=True) if profile.capacity_bits_per_s is None else whole.normaliser_bits_per_s
     resampled = _coefficients(profile.rtt_s, means / scales)
     tail = (1 - coverage) / 2
-    factors = stdtrit(_degrees_of_freedom(profile), 1 - tail) / ndtri(1 - tail) * np.sqrt(fewest / (fewest - 1))
+    freedom = _degrees_of_freedom(profile, whole.normaliser_bits_per_s)
+    factors = stdtrit(freedom, 1 - tail) / ndtri(1 - tail) * np.sqrt(fewest / (fewest - 1))
     result = {}
-    for name, values, factor in zip(("under_utilization", "concavity", "utilization_concavity"), resampled, factors, strict=True):
+    for name, values, factor in zip(COEFFICIENTS, resampled, factors, strict=True):
         value = getattr(whole, name)
         lower, upper = value + factor * (np.quantile(values, [tail, 1 - tail]) - value)
         result[name] = Interval(value, float(lower), float(upper), coverage)
     return result
 
 
-def _degrees_of_freedom(profile: Profile) -> FloatArray:
-    """Returns the degrees of freedom of the variances of C_UU, C_CC and C_UC, which are sums over the round trips (Welch–Satterthwaite)."""
-    count = len(profile.rtt_s)
-    constant = _coefficients(profile.rtt_s, np.zeros(count))
-    weights = np.stack([each - offset for each, offset in zip(_coefficients(profile.rtt_s, np.eye(count)), constant, strict=True)])
-    parts = weights**2 * [np.var(sample, ddof=1) / len(sample) for sample in profile.samples]
+def _degrees_of_freedom(profile: Profile, scale: float) -> FloatArray:
+    """Returns the degrees of freedom of the variances of the coefficients, which are sums over the round trips (Welch–Satterthwaite)."""
+    levels, step = profile.means / scale, 1e-6 * np.eye(len(profile.rtt_s))
+    slopes = (_coefficients(profile.rtt_s, levels + step) - _coefficients(profile.rtt_s, levels - step)) / 2e-6
+    parts = slopes**2 * [np.var(sample, ddof=1) / len(sample) for sample in profile.samples]
     total, squares = parts.sum(axis=1), (parts**2 / (profile.counts - 1)).sum(axis=1)
     freedom: FloatArray = np.divide(total**2, squares, out=np.full(len(total), float((profile.counts - 1).sum())), where=squares > 0)
     return freedom
