@@ -36,11 +36,11 @@ def counted(clients, binary):
 @ORIGINS
 @pytest.mark.parametrize("program, most_first, most_second", [
     # program, requests for the first and the second file
-    pytest.param("ROOT without TTreeCache", 40, 20,
-                 marks=pytest.mark.pair("ROOT 6.40", "no TTreeCache, through a site cache that fetches columns ahead: at most 40 requests")),
-    pytest.param("ROOT", 20, 15,
+    pytest.param("ROOT without TTreeCache", 15, 10,
+                 marks=pytest.mark.pair("ROOT 6.40", "no TTreeCache, through a site cache that fetches columns ahead: at most 15 requests")),
+    pytest.param("ROOT", 10, 10,
                  marks=pytest.mark.pair("ROOT 6.40", "TTreeCache 10 MB, through a site cache that fetches columns ahead")),
-    pytest.param("uproot XRootDSource", 40, 20,
+    pytest.param("uproot XRootDSource", 12, 12,
                  marks=pytest.mark.pair("uproot", "XRootDSource, through a site cache that fetches columns ahead")),
 ], ids=["ROOT-off", "ROOT", "uproot"])
 def test_columns(own_site, data, query, local_query, counted, origin, program, most_first, most_second):  # noqa: F811

@@ -380,7 +380,8 @@ mod tests {
         let dataset = tree(&[1000, 1000]);
         let mut reads = reads_of(&dataset);
         for start in (0..20_000_000_u64).step_by(1 << 18) {
-            assert_eq!(reads.next(&[start..start + (1 << 18)]), None);
+            let range = start..start + (1 << 18);
+            assert_eq!(reads.next(&[range]), None);
         }
         assert!(reads.active().is_empty());
     }

@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: &Plan, resolver: &StoreResolver) -> Result<()
     let mut out = std::io::stdout().lock();
     out.write_all(output.as_bytes())?;
     out.flush()?;
-    unmatched.iter().for_each(|pattern| complain(&format!("no column matches `{pattern}`")));
+    unmatched.iter().for_each(|pattern| complain(format!("no column matches `{pattern}`")));
     match unmatched.is_empty() {
         true => Ok(()),
         false => Err(Failure::Printed { exit: Error::new(Fault::NotFound, "").exit_code() }),

@@ -33,14 +33,14 @@ impl Memory {
     }
 
     fn calls(&self) -> usize {
-        self.calls.lock().unwrap().len()
+        self.calls.lock().expect("no test panics with it").len()
     }
 }
 
 impl ReadAt for Memory {
     async fn read(&self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>, Box<dyn std::error::Error + Send + Sync>> {
         let parts = ranges.iter().map(|range| self.content.slice(range.start as usize..range.end as usize)).collect();
-        self.calls.lock().unwrap().push(ranges);
+        self.calls.lock().expect("no test panics with it").push(ranges);
         Ok(parts)
     }
 
@@ -115,7 +115,8 @@ fn a_plan_has_the_blocks_of_its_entries() {
     let all = plan(0..3000, 0);
     assert_eq!(all.bytes(), all.columns[0].bytes());
     assert_eq!((all.columns.len(), all.unmatched), (1, vec!["none".to_owned()]));
-    assert_eq!(plan(0..3000, u64::MAX).ranges, [first.offset..third.range().end]);
+    let all = first.offset..third.range().end;
+    assert_eq!(plan(0..3000, u64::MAX).ranges, [all]);
 }
 
 #[test]
