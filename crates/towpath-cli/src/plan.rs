@@ -10,7 +10,7 @@ use towpath_proto::units::size_text;
 use towpath_rootfile::{
     Block, Column, Error as RootError, Plan as Ranges, PlannedColumn, ReadAt, RootFile, TreeIndex, TreeKey, TreeKind,
 };
-use towpath_store::{Error, Fault, OpenOptions, ReadHandle};
+use towpath_store::{Error, Fault, OpenOptions, Printable, ReadHandle};
 
 use crate::{
     args::Plan,
@@ -64,7 +64,7 @@ async fn read_trees(arguments: &Plan, location: &StoreLocation) -> Result<Vec<Tr
 fn chosen<'a>(arguments: &Plan, trees: &'a [TreeKey]) -> Result<Vec<&'a TreeKey>, Failure> {
     let wanted = |tree: &&TreeKey| arguments.tree.as_deref().is_none_or(|name| name.trim_matches('/') == tree.path);
     let chosen: Vec<_> = trees.iter().filter(wanted).collect();
-    let names = || trees.iter().map(|tree| printable(&tree.path)).collect::<Vec<_>>().join(", ");
+    let names = || trees.iter().map(|tree| name(&tree.path).to_string()).collect::<Vec<_>>().join(", ");
     match (&arguments.tree, &*chosen) {
         (_, [_, _, ..]) if !arguments.columns.is_empty() => {
             Err(Failure::Usage(format!("the file has several trees: choose one with --tree ({})", names())))
@@ -77,9 +77,9 @@ fn chosen<'a>(arguments: &Plan, trees: &'a [TreeKey]) -> Result<Vec<&'a TreeKey>
     }
 }
 
-/// Returns a name of the file without control characters, which a terminal would execute.
-fn printable(name: &str) -> String {
-    name.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+/// Displays a name in the file, which may have characters that a terminal would interpret.
+fn name(name: &str) -> Printable<'_> {
+    Printable(name.as_bytes())
 }
 
 /// Returns the output for the trees without a selection.
@@ -94,7 +94,7 @@ fn listing(trees: &[TreeIndex], is_json: bool) -> String {
             count_text(tree.entries(), "entry", "entries"),
             count_text(tree.columns().len() as u64, "column", "columns"),
         ];
-        format!("{}: {}, {}, {}\n", printable(&tree.path), kind_name(tree.kind), counts.join(", "), size_text(bytes))
+        format!("{}: {}, {}, {}\n", name(&tree.path), kind_name(tree.kind), counts.join(", "), size_text(bytes))
     };
     trees.iter().map(line).collect()
 }
@@ -139,7 +139,7 @@ fn plan_json(tree: &TreeIndex, entries: &Range<u64>, plan: &Ranges) -> String {
 
 fn plan_text(plan: &Ranges) -> String {
     let line = |column: &PlannedColumn| {
-        format!("{:>10}  {:>7} blocks  {}\n", size_text(column.bytes()), column.blocks.len(), printable(&column.name))
+        format!("{:>10}  {:>7} blocks  {}\n", size_text(column.bytes()), column.blocks.len(), name(&column.name))
     };
     let lines: String = plan.columns.iter().map(line).collect();
     format!("{lines}{:>10}  {:>7} ranges  in all\n", size_text(plan.bytes()), plan.ranges.len())

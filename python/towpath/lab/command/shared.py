@@ -17,15 +17,20 @@ INCOMPLETE = 1
 
 
 def add_tables(command: argparse.ArgumentParser) -> None:
-    """Adds the arguments that `read_tables` reads."""
+    """Adds the arguments that `read_runs` and `read_tables` read."""
     text = "Parquet file of `measure` or `import`, or directory of a campaign; several are read as one table"
     command.add_argument("tables", type=Path, nargs="+", metavar="TABLE", help=text)
     command.add_argument("--with-limited", action="store_true", help="include runs that the machine limited, not the path")
 
 
 def read_tables(options: argparse.Namespace) -> tuple[Runs, list[Analysis], int]:
-    """Reads the tables of the arguments. Returns them as one, its analysis, and the number of runs that campaigns lack, which is also
-    printed."""
+    """Returns what `read_runs` does, and the analysis of the runs."""
+    runs, missing = read_runs(options)
+    return runs, analyse(runs, with_limited=options.with_limited), missing
+
+
+def read_runs(options: argparse.Namespace) -> tuple[Runs, int]:
+    """Reads the tables of the arguments. Returns them as one, and the number of runs that campaigns lack, which is also printed."""
     tables, all_missing = [], 0
     for path in options.tables:
         directory = path if path.is_dir() else path.parent
@@ -37,8 +42,7 @@ def read_tables(options: argparse.Namespace) -> tuple[Runs, list[Analysis], int]
         if missing := len(campaign.missing()):
             print(f"towpath lab: {path}: {missing} of {len(campaign.cells())} runs are missing; they may be slow ones", file=sys.stderr)
             all_missing += missing
-    runs = Runs.concat(tables)
-    return runs, analyse(runs, with_limited=options.with_limited), all_missing
+    return Runs.concat(tables), all_missing
 
 
 def count(number: int, noun: str = "run") -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from towpath.lab.analysis import Unavailable
-from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_tables
+from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_runs
 from towpath.lab.runs import Configuration, Runs
 from towpath.lab.utilization import SiteEffects, site_effects
 
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def _sites(options: argparse.Namespace) -> int:
-    runs, _, missing = read_tables(options)
+    runs, missing = read_runs(options)
     results = [(key, _effects(of_key, options.with_limited)) for key, of_key in runs.configurations()]
     if options.json:
         print(json.dumps([_document(key, result) for key, result in results], indent=2))

@@ -15,11 +15,11 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from towpath.lab.runs import Runs
+from towpath.lab.runs import Configuration, Runs
 
 __all__ = ["FORMATS", "Idle", "Known", "Lost", "read"]
 
@@ -90,7 +90,7 @@ object in a line), throughput results of pScheduler (JSON), snapshots of `ss -ti
 `towpath probe`. Files that end with `.gz` are decompressed."""
 
 
-_CONDITIONS = ("tool", "transport", "streams", "buffer_bytes", "planned_s", "planned_bytes", "rtt_s", "site", "loss", "queue")
+_CONDITIONS = (*(field.name for field in fields(Configuration)), "rtt_s", "site")
 """Columns that are equal among repetitions."""
 
 

@@ -21,10 +21,7 @@ from dataclasses import dataclass
 from towpath.lab.analysis import Analysis, Unavailable
 from towpath.lab.checks import number
 from towpath.lab.profiles.bands import Band
-from towpath.lab.runs import Configuration
-
-_MAX_RTT_S = 100.0
-"""Maximum round trip in seconds, as in tables of runs."""
+from towpath.lab.runs import MAX_RTT_S, Configuration
 
 _CONDITIONS = ("planned_s", "planned_bytes", "capacity_bits_per_s", "loss", "queue")
 """Parts of a configuration that are no choice: longer runs have higher means, as slow start counts for less."""
@@ -92,7 +89,7 @@ def select(analyses: Iterable[Analysis], rtt_s: float) -> Selection:
     durations, planned volumes or capacities, for bands with unequal methods or coverages, for a configuration that occurs twice, and if
     none has an interval at the round trip.
     """
-    analyses, rtt_s = list(analyses), number(rtt_s, "rtt_s", 0, _MAX_RTT_S)
+    analyses, rtt_s = list(analyses), number(rtt_s, "rtt_s", 0, MAX_RTT_S)
     _check_conditions(analyses)
     found = [_at(analysis, rtt_s) for analysis in analyses]
     excluded = tuple(one for one in found if isinstance(one, Excluded))
