@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 from known_games import GAMES
 from lab_coexistence import shares
-from lab_evidence import MIN_DECIDED, Evidence, Votes, convex_window, correlation, is_later, place, ramp_fit, shape_of, votes
+from lab_evidence import MIN_DECIDED, Evidence, Votes, convex_window, correlation, correlation_within, is_later, place, ramp_fit, shape_of, votes
 from lab_grid import STAGES, TOLERANCE, judged, medians, rates_of_runs
 from lab_lines import read_lines
-from towpath.lab import composition, plots, resilience, tuning
+from towpath.lab import composition, models, plots, resilience, tuning
 from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text
 from towpath.lab.measure.campaign import Campaign
 from towpath.lab.profiles import Profile
@@ -136,9 +136,13 @@ def sign(relation: tuple[float, float] | None, expected: int) -> bool | None:
 
 
 def exponents_lower_throughput(evidence: Evidence) -> Finding:
+    """Compares runs with the repetitions of their own configuration: over all configurations, those with few connections have both other
+    exponents and other rates."""
     known = evidence.traces.dropna(subset=["exponent"])
-    found = votes(sign(correlation(group.exponent, group.throughput_bits_per_s), -1) for _, group in known.groupby("rtt_s"))
-    return Finding(found.verdict, f"at one round trip, larger exponents go with lower throughput in {found} cases", "exponents")
+    found = votes(sign(correlation_within(group, CONFIGURATION, "exponent", "throughput_bits_per_s"), -1) for _, group in known.groupby("rtt_s"))
+    pooled = votes(sign(correlation(group.exponent, group.throughput_bits_per_s), -1) for _, group in known.groupby("rtt_s"))
+    text = f"among the repetitions of a configuration, larger exponents go with lower throughput at {found} round trips; over all configurations together at {pooled}"
+    return Finding(found.verdict, text, "exponents")
 
 
 def instability_shrinks_concavity(evidence: Evidence) -> Finding:
@@ -205,6 +209,43 @@ def extremes(runs: list[dict[str, float]]) -> tuple[dict[str, float], dict[str, 
     """Returns the lowest and the highest of each rate."""
     lowest, highest = ({name: which(rates[name] for rates in runs) for name in runs[0]} for which in (min, max))
     return lowest, highest
+
+
+def sustainment_makes_concave(evidence: Evidence) -> Finding:
+    """Compares the rate after the ramp with the mean of the run, which is between it and that of the ramp."""
+    known = evidence.traces.dropna(subset=["sustained_bits_per_s"])
+    excess = (known.sustained_bits_per_s / known.throughput_bits_per_s - 1).groupby([known[column] for column in (*CONFIGURATION, "rtt_s")]).mean()
+
+    def is_excluded(key: tuple[str, int, int], result: Analysis) -> bool | None:
+        """A convex region in which the rate after the ramp is higher contradicts."""
+        region = place(result)
+        if region is None or key not in excess.index:
+            return None
+        convex = excess.loc[key].loc[region[1] :]
+        return None if len(convex) < MIN_CONVEX else not bool((convex > 0).all())
+
+    found = votes(is_excluded(key, one) for key, one in evidence.results.items())
+    text = f"the rate after the ramp is not above that of the ramp in {found} convex regions; it makes the throughput decrease, whatever the curvature is"
+    return Finding("refuted" if found.contradict else "not decided", f"{text}; one case refutes the claim")
+
+
+MIN_CONVEX = 3
+"""Least number of round trips of a convex region."""
+
+
+def printed_ramp(_: Evidence) -> Finding:
+    """Compares the printed data with the printed rounds, and the printed slope with the derivative of the printed throughput."""
+    rtts, step, path = np.array([1.0, 10.0, 100.0]), 1e-5, {"capacity": 1024, "duration": 100}
+    agreements = {"data": [], "slope": []}
+    for epsilon in (0.0, 0.1, 0.5):
+        literal = models.slide_literal(rtts, epsilon=epsilon, **path)
+        later, earlier = (models.slide_literal(rtts * factor, epsilon=epsilon, **path).throughput for factor in (1 + step, 1 - step))
+        agreements["data"] += np.isclose(literal.ramp_data, literal.corrected_ramp_data, rtol=1e-3).tolist()
+        agreements["slope"] += np.isclose(literal.slope, (later - earlier) / (2 * step * rtts), rtol=1e-3).tolist()
+    data, slope = (votes(iter(values)) for values in agreements.values())
+    found = votes(one and other for one, other in zip(*agreements.values(), strict=True))
+    text = f"for exponents of 0, 0.1 and 0.5, the printed data of the ramp are those of its printed rounds in {data} cases, and the printed slope is the derivative in {slope}"
+    return Finding("refuted" if found.contradict else "not refuted", f"{text}; one case refutes the claim")
 
 
 def convex_is_window(evidence: Evidence) -> Finding:
@@ -344,6 +385,8 @@ CLAIMS = (
     Claim("More connections expand the concave region", grows_with_streams),
     Claim("More connections raise the rate", more_connections),
     Claim("Slow start explains the concave region", ramp_explains),
+    Claim("The printed formulas of the ramp agree with each other", printed_ramp),
+    Claim("A rate after the ramp above that of the ramp makes a profile concave", sustainment_makes_concave),
     Claim("A convex region is a limit of buffers", convex_is_window),
     Claim("Traces vary, more at longer round trips", varies_with_rtt),
     Claim("Positive exponents mean chaotic dynamics", chaos),

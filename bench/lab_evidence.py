@@ -135,6 +135,28 @@ def correlation(first: pd.Series, second: pd.Series) -> tuple[float, float] | No
     return float(found.statistic), float(found.pvalue)
 
 
+def correlation_within(frame: pd.DataFrame, strata: list[str], first: str, second: str) -> tuple[float, float] | None:
+    """Returns the correlation of the ranks of two columns among the rows of their stratum, and its p value by permutations within strata; None
+    if no stratum has two different values of each."""
+    ranks = frame.groupby(strata)[[first, second]].rank()
+    centred = (ranks - ranks.groupby([frame[column] for column in strata]).transform("mean")).to_numpy()
+    scale = float(np.sqrt((centred**2).sum(axis=0).prod()))
+    if scale == 0:
+        return None
+    found = float(centred.prod(axis=1).sum() / scale)
+    random, groups = np.random.default_rng(0), list(frame.groupby(strata).indices.values())
+    extreme = 0
+    for _ in range(PERMUTATIONS):
+        shuffled = centred[:, 1].copy()
+        for rows in groups:
+            shuffled[rows] = random.permutation(shuffled[rows])
+        extreme += abs(centred[:, 0] @ shuffled / scale) >= abs(found) - 1e-12
+    return found, (1 + extreme) / (1 + PERMUTATIONS)
+
+
+PERMUTATIONS = 999
+
+
 def shape_of(result: Analysis) -> str:
     """Returns the shapes that the runs do not exclude."""
     return " or ".join(result.transition.shapes) if isinstance(result.transition, Transition) else "unknown"

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from towpath.lab import models
@@ -60,6 +61,8 @@ VERDICTS = {
     "grows_with_buffer": "reproduced",
     "grows_with_streams": "not decided",
     "ramp_explains": "reproduced",
+    "printed_ramp": "refuted",
+    "sustainment_makes_concave": "not decided",
     "convex_is_window": "not decided",
     "chaos": "refuted",
     "profiles_choose": "reproduced",
@@ -119,6 +122,20 @@ def test_few_comparisons_decide_nothing():
         "not decided",
     ]
     assert (votes(0, 4).verdict, votes(2, 2).verdict) == ("refuted", "mixed")
+
+
+def test_correlations_within_strata():
+    """The strata differ in both columns, which are related in none of them; then related within each, against the difference."""
+    random = np.random.default_rng(1)
+    stratum = np.repeat(np.arange(6), 10)
+    exponent = stratum + random.random(60)
+    unrelated = pd.DataFrame({"stratum": stratum, "exponent": exponent, "rate": -stratum + random.random(60)})
+    related = unrelated.assign(rate=10 * stratum - exponent + stratum)
+    assert lab_evidence.correlation(unrelated.exponent, unrelated.rate)[0] < -0.9
+    assert lab_evidence.correlation_within(unrelated, ["stratum"], "exponent", "rate")[1] > 0.05
+    assert lab_evidence.correlation(related.exponent, related.rate)[0] > 0.9
+    assert lab_evidence.correlation_within(related, ["stratum"], "exponent", "rate") == (pytest.approx(-1), 0.001)
+    assert lab_evidence.correlation_within(related.assign(rate=1.0), ["stratum"], "exponent", "rate") is None
 
 
 def test_verdicts_on_shares(evidence):

@@ -353,6 +353,10 @@ def test_the_command_compares_sites(tmp_path):
     assert [line.split()[2] for line in lines[2:]] == ["near", "middle", "far", "farther"]
     (document,) = json.loads(lab("sites", tmp_path / "sites.parquet", "--json").stdout)
     assert document["means_bits_per_s"] == pytest.approx([rate for _, _, rate in sites]) and document["verdict"] == "undecided"
+    assert document["excluded"] == 0
+    limited = Runs.read(tmp_path / "sites.parquet").table.to_pylist()
+    Runs.of_rows([limited[0] | {"limited_by": "cpu"}, *limited[1:]]).write(tmp_path / "limited.parquet")
+    assert "  left out: 1 run that the machine limited\n" in lab("sites", tmp_path / "limited.parquet").stdout
     (tmp_path / "sites.csv").write_text(header + runs + "x,,0.1,1e8\n")
     lab("import", tmp_path / "sites.csv", "--format", "csv", "--output", tmp_path / "sites.parquet")
     done = lab("sites", tmp_path / "sites.parquet")

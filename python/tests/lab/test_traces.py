@@ -6,7 +6,7 @@ import pytest
 from towpath.lab.analysis import analyse
 from towpath.lab.report import page
 from towpath.lab.runs import Runs
-from towpath.lab.traces import SAMPLES, trace_results
+from towpath.lab.traces import SAMPLES, run_map, trace_results
 
 
 def run(name, rates, interval_s=0.1, rtt_s=0.05):
@@ -65,5 +65,22 @@ def test_a_report_has_the_dynamics():
     text = page(RUNS, analyse(RUNS), "x")
     section = text[text.index("<h2>Dynamics</h2>") : text.index("<h2>Method</h2>")]
     assert "1 deterministic structure" in section and "1 no structure found" in section and "1 never sustained" in section
+    # The run with the median exponent: the second of the two that have one.
+    assert section.count("<figure>") == 1 and "x, 50 ms: the run with the median exponent of 2" in section
     without = Runs.of_rows([RUNS.table.to_pylist()[-1]])
     assert "Dynamics" not in page(without, analyse(without), "x")
+
+
+def test_the_map_of_a_run_has_its_last_samples():
+    poincare = run_map(RUNS, "map", 0.1, capacity_bits_per_s=1e9)
+    assert poincare.series.shape == (1, SAMPLES) and poincare.series[0] == pytest.approx(1 + 0.05 * orbit(90)[-SAMPLES:])
+    for name, reason in (("rising", "never sustained"), ("short", "5 samples")):
+        with pytest.raises(ValueError, match=reason):
+            run_map(RUNS, name, 0.1)
+
+
+def test_a_report_has_a_heat_map_of_streams():
+    rows = [run(f"{streams} {rtt_s}", STEADY * streams, rtt_s=rtt_s) | {"streams": streams} for streams in (1, 2) for rtt_s in (0.01, 0.05)]
+    both, one = (Runs.of_rows(rows[:count]) for count in (4, 2))
+    assert "<figcaption>x</figcaption>" in page(both, analyse(both), "x")
+    assert "<figcaption>x</figcaption>" not in page(one, analyse(one), "x"), "one number of streams"

@@ -90,7 +90,8 @@ def plot_map(poincare: PoincareMap, test: SurrogateTest | None = None) -> Figure
     axes.plot(poincare.x, poincare.y, ".", markersize=3)
     low, high = float(min(poincare.x.min(), poincare.y.min())), float(max(poincare.x.max(), poincare.y.max()))
     axes.plot([low, high], [low, high], color="0.6", linewidth=0.8)
-    axes.set_xlabel(f"throughput of an interval ({poincare.kind}, {poincare.interval_s:g} s)")
+    quantity = "throughput" if poincare.capacity == 1 else "throughput / capacity"
+    axes.set_xlabel(f"{quantity} of an interval ({poincare.kind}, {poincare.interval_s:g} s)")
     axes.set_ylabel("of the next one")
     axes.set_aspect("equal")
     if test and test.series and beside is not None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, is_comparable, shape_text
-from towpath.lab.plots import MAX_PER_FIGURE, plot_coefficients, plot_profiles, svg
-from towpath.lab.runs import Runs
-from towpath.lab.traces import SAMPLES, trace_frame
+from towpath.lab.dynamics import surrogate_test
+from towpath.lab.plots import MAX_PER_FIGURE, plot_coefficients, plot_heat_map, plot_map, plot_profiles, svg
+from towpath.lab.profiles import Profile
+from towpath.lab.runs import Configuration, Runs
+from towpath.lab.traces import SAMPLES, run_map, trace_frame
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } th, td { border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left }
 td.number { text-align: right; font-variant-numeric: tabular-nums } svg { max-width: 100%; height: auto }
+figure { margin: 1rem 0 } figcaption { color: #555; font-size: .9rem }
 .caveat { border-left: 4px solid #c60; padding-left: .8rem }
 """
 
@@ -33,7 +37,7 @@ Wide-Area Data Transport", 2018.)</p>
 <p>The ramp of a run ends where its rate reaches 90 % of the median of its last half. The variation is standard deviation / mean of the rate
 after the ramp, in intervals at least as long as all round trips. The exponent is the mean of ln |dY / dX| over the map of consecutive
 rates; noise has a large one too, so a run has structure only if its exponent is below those of 39 surrogates with the same values and
-spectrum.</p>
+spectrum. A Poincaré map has a point for each two consecutive intervals.</p>
 """
 
 
@@ -45,6 +49,7 @@ def page(runs: Runs, results: Sequence[Analysis], title: str, *, missing: int = 
         *_caveats(runs, results, missing),
         "<h2>Profiles</h2>",
         *_profile_figures(results),
+        *_heat_maps(results),
         _profile_table(results),
         "<h2>Coefficients</h2>",
         *_coefficient_figure(results),
@@ -89,6 +94,22 @@ def _profile_figures(results: Sequence[Analysis]) -> Iterable[str]:
         yield svg(plot_profiles(drawn[first : first + MAX_PER_FIGURE]))
 
 
+def _heat_maps(results: Sequence[Analysis]) -> Iterable[str]:
+    """Draws the means by streams and round trip, for configurations that differ in their number of streams and nothing else."""
+    groups: dict[tuple[Configuration, tuple[float, ...]], dict[int, Profile]] = {}
+    for result in results:
+        key, profile = result.configuration, result.profile
+        if key.streams is not None and isinstance(profile, Profile):
+            groups.setdefault((replace(key, streams=None), tuple(profile.rtt_s)), {})[key.streams] = profile
+    for (shared, _), profiles in groups.items():
+        if len(profiles) > 1:
+            yield _figure(svg(plot_heat_map(profiles)), str(shared))
+
+
+def _figure(drawing: str, caption: str) -> str:
+    return f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
 def _coefficient_figure(results: Sequence[Analysis]) -> Iterable[str]:
     if any(not isinstance(result.intervals, Unavailable) for result in results):
         yield svg(plot_coefficients(results))
@@ -121,9 +142,10 @@ def _dynamics(runs: Runs) -> list[str]:
     traces = trace_frame(runs)
     if (traces.outcome == "no trace").all():
         return []
-    rows = []
+    rows, figures = [], []
     for key, of_key in runs.configurations():
         joined = of_key.frame().set_index("run_id").join(traces)
+        figures += _map_figure(key, of_key, joined)
         for rtt_s, group in joined.groupby("rtt_s"):
             medians = [_median(group[column], factor) for column, factor in (("ramp_s", 1), ("variation", 100), ("exponent", 1))]
             counts = [_counts(group[column]) for column in ("outcome", "verdict")]
@@ -133,7 +155,18 @@ def _dynamics(runs: Runs) -> list[str]:
         "<p>Medians of the runs whose ramp ended, those that the machine limited included. A variation needs 5 intervals after the ramp, "
         f"an exponent and its verdict {SAMPLES} samples.</p>"
     )
-    return ["<h2>Dynamics</h2>", text, _table(header, rows)]
+    return ["<h2>Dynamics</h2>", text, _table(header, rows), *figures]
+
+
+def _map_figure(key: Configuration, runs: Runs, traces: pd.DataFrame) -> list[str]:
+    """Draws the map of the run with the median exponent of a configuration, and its exponent among those of surrogates."""
+    known = traces.dropna(subset=["exponent"]).sort_values("exponent", kind="stable")
+    if known.empty:
+        return []
+    run = known.iloc[len(known) // 2]
+    poincare = run_map(runs, str(run.name), run.interval_s, capacity_bits_per_s=key.capacity_bits_per_s or 1.0)
+    caption = f"{key}, {run.rtt_s * 1e3:g} ms: the run with the median exponent of {len(known)}"
+    return [_figure(svg(plot_map(poincare, surrogate_test(poincare))), caption)]
 
 
 def _counts(values: pd.Series[Any]) -> str:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from towpath.lab import dynamics
 from towpath.lab.checks import FloatArray
+from towpath.lab.dynamics import PoincareMap
 from towpath.lab.runs import Runs
 
 SAMPLES = 60
@@ -65,6 +66,21 @@ def trace_results(runs: Runs) -> list[TraceResult]:
     return [_result(runs, run_id, interval_s, steps, rtt_s) for run_id, rtt_s in zip(frame.run_id, frame.rtt_s, strict=True)]
 
 
+def run_map(runs: Runs, run_id: str, interval_s: float, *, capacity_bits_per_s: float = 1.0) -> PoincareMap:
+    """Returns the map that the exponent of a run is computed from: that of its last `SAMPLES` samples. The interval is
+    `TraceResult.interval_s`. Raises `ValueError` if fewer are sustained."""
+    rates = runs.trace(run_id, interval_s)
+    phases = dynamics.split_phases(rates, interval_s)
+    sustained = len(rates) - phases.ramp_samples
+    if phases.ramp_s is None or sustained < SAMPLES:
+        raise ValueError(f"{run_id}: {phases.outcome}, {sustained} samples after it, expected {SAMPLES} sustained ones")
+    return _sustained_map(rates, interval_s, capacity_bits_per_s)
+
+
+def _sustained_map(rates: FloatArray, interval_s: float, capacity_bits_per_s: float = 1.0) -> PoincareMap:
+    return dynamics.aggregate_map(rates, interval_s, cut_samples=len(rates) - SAMPLES, capacity=capacity_bits_per_s)
+
+
 def longest_interval_s(runs: Runs) -> float | None:
     """Returns the longest of the median intervals of the runs in seconds, to whole milliseconds; None without intervals."""
     lists = runs.table.column("intervals").combine_chunks()
@@ -91,7 +107,7 @@ def _result(runs: Runs, run_id: str, interval_s: float, steps: int, rtt_s: float
         return TraceResult(run_id, interval_s, phases.outcome, None, None, None, None, None)
     sustained = rates[phases.ramp_samples :]
     has_exponent = len(sustained) >= SAMPLES and interval_s >= rtt_s
-    exponent, verdict = _exponent(sustained[-SAMPLES:], interval_s) if has_exponent else (None, None)
+    exponent, verdict = _exponent(_sustained_map(rates, interval_s)) if has_exponent else (None, None)
     variation = _variation(sustained, steps)
     return TraceResult(run_id, interval_s, phases.outcome, phases.ramp_s, phases.sustained_mean, variation, exponent, verdict)
 
@@ -104,9 +120,9 @@ def _variation(sustained: FloatArray, steps: int) -> float | None:
     return float(means.std(ddof=1) / means.mean()) if means.mean() > 0 else None
 
 
-def _exponent(sustained: FloatArray, interval_s: float) -> tuple[float | None, str | None]:
+def _exponent(poincare: PoincareMap) -> tuple[float | None, str | None]:
     try:
-        test = dynamics.surrogate_test(dynamics.aggregate_map(sustained, interval_s))
+        test = dynamics.surrogate_test(poincare)
     except ValueError:
         # Too few values differ.
         return None, None

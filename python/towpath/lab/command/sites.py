@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from towpath.lab.analysis import Unavailable
 from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_runs
@@ -28,42 +29,57 @@ def add(commands: Commands) -> None:
 
 def _sites(options: argparse.Namespace) -> int:
     runs, missing = read_runs(options)
-    results = [(key, _effects(of_key, options.with_limited)) for key, of_key in runs.configurations()]
+    results = [_compare(key, of_key, options.with_limited) for key, of_key in runs.configurations()]
     if options.json:
-        print(json.dumps([_document(key, result) for key, result in results], indent=2))
+        print(json.dumps([result.document() for result in results], indent=2))
     else:
-        print("\n\n".join(_text(key, result) for key, result in results))
-    return INCOMPLETE if missing or all(isinstance(result, Unavailable) for _, result in results) else 0
+        print("\n\n".join(result.text() for result in results))
+    return INCOMPLETE if missing or all(isinstance(result.effects, Unavailable) for result in results) else 0
 
 
-def _effects(runs: Runs, with_limited: bool) -> SiteEffects | Unavailable:
+@dataclass(frozen=True)
+class _Comparison:
+    """The sites of a configuration."""
+
+    configuration: Configuration
+    effects: SiteEffects | Unavailable
+    excluded: int
+    """Runs that are left out because the machine limited them."""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the comparison as values of JSON."""
+        known = {"configuration": asdict(self.configuration), "excluded": self.excluded}
+        if isinstance(self.effects, Unavailable):
+            return known | {"unavailable": self.effects.reason}
+        return known | {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self.effects).items()}
+
+    def text(self) -> str:
+        """Returns the verdict and the sites, by round trip, as lines."""
+        lines = [str(self.configuration)]
+        if self.excluded:
+            lines.append(f"left out: {count(self.excluded)} that the machine limited")
+        effects = self.effects
+        if isinstance(effects, Unavailable):
+            return "\n  ".join([*lines, f"no verdict: {effects.reason}"])
+        explained = f"round trips explain {max(effects.rtt_part, 0):.0%} of the variance between {len(effects.sites)} sites"
+        lines.append(f"{effects.verdict}: {explained}, at most {effects.monotone_part:.0%}")
+        for at in np.argsort(effects.rtt_s, kind="stable"):
+            mean = f"{effects.sites[at]}  {effects.means_bits_per_s[at] / 1e6:10.1f} Mbit/s"
+            difference = f"{effects.residuals_bits_per_s[at] / 1e6:+10.1f} to the other sites"
+            lines.append(f"{effects.rtt_s[at] * 1e3:8.4g} ms  {mean}  {difference}")
+        return "\n  ".join(lines)
+
+
+def _compare(key: Configuration, runs: Runs, with_limited: bool) -> _Comparison:
     frame = runs.frame()
-    if not with_limited:
-        frame = frame[frame.limited_by.isna()]
+    used = frame if with_limited else frame[frame.limited_by.isna()]
+    return _Comparison(key, _effects(used), len(frame) - len(used))
+
+
+def _effects(frame: pd.DataFrame) -> SiteEffects | Unavailable:
     if nameless := int(frame.site.isna().sum()):
         return Unavailable(f"{nameless} of {count(len(frame))} without a site")
     try:
         return site_effects(frame.site, frame.rtt_s, frame.throughput_bits_per_s)
     except ValueError as error:
         return Unavailable(str(error))
-
-
-def _document(key: Configuration, result: SiteEffects | Unavailable) -> dict[str, Any]:
-    if isinstance(result, Unavailable):
-        return {"configuration": asdict(key), "unavailable": result.reason}
-    values = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(result).items()}
-    return {"configuration": asdict(key)} | values
-
-
-def _text(key: Configuration, result: SiteEffects | Unavailable) -> str:
-    """Returns the verdict and the sites, by round trip, as lines."""
-    if isinstance(result, Unavailable):
-        return f"{key}\n  no verdict: {result.reason}"
-    explained = f"round trips explain {max(result.rtt_part, 0):.0%} of the variance between {len(result.sites)} sites"
-    lines = [str(key), f"{result.verdict}: {explained}, at most {result.monotone_part:.0%}"]
-    for at in np.argsort(result.rtt_s, kind="stable"):
-        difference = f"{result.residuals_bits_per_s[at] / 1e6:+10.1f} to the other sites"
-        lines.append(
-            f"{result.rtt_s[at] * 1e3:8.4g} ms  {result.sites[at]}  {result.means_bits_per_s[at] / 1e6:10.1f} Mbit/s  {difference}"
-        )
-    return "\n  ".join(lines)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from towpath.lab.measure.emulator import emulated_path
-from towpath.lab.measure.machine import memory_directory
 from towpath.lab.measure.plan import Cell, Emulator, Plan
-from towpath.lab.measure.tools import TOOLS, Task
+from towpath.lab.measure.tools import TOOLS, prepared_task
 
 SECONDS = 3
 """Time of a measurement with a tool that runs for a time."""
@@ -44,7 +42,7 @@ class Baselines:
         plan = replace(self.plan, seconds=min(self.plan.seconds, SECONDS))
         with (
             emulated_path(self.towpath, _UNLIMITED, cell) as hosts,
-            tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=memory_directory()) as directory,
+            prepared_task(plan, cell, hosts, RTT_MS / 1e3) as task,
         ):
-            measured = TOOLS[cell.tool](Task(plan, cell, hosts, Path(directory), RTT_MS / 1e3))
+            measured = TOOLS[cell.tool](task)
         return float(measured["throughput_bits_per_s"])

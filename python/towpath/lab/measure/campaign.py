@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
@@ -18,7 +17,7 @@ from towpath.lab.measure.baseline import MIN_RATIO, Baselines
 from towpath.lab.measure.emulator import Hosts, emulated_path, permitted_transports
 from towpath.lab.measure.plan import Cell, Emulator, Plan
 from towpath.lab.measure.sites import Here, measure_rtt_s
-from towpath.lab.measure.tools import TOOLS, Task, ToolError
+from towpath.lab.measure.tools import TOOLS, Task, ToolError, prepared_task
 from towpath.lab.profiles import profile_of
 from towpath.lab.profiles.transition import find_transition, refinement
 from towpath.lab.runs import Runs
@@ -124,8 +123,7 @@ class Campaign:
     def _run(self, cell: Cell, hosts: Hosts | Here, state: dict[str, Any], baseline: float | None) -> dict[str, Any]:
         rtt_s, capacity = self._rtt_s(cell), self.plan.capacity_bits_per_s(cell)
         started, before, load = datetime.now(timezone.utc), machine.ProcessorTimes(), os.getloadavg()[0]
-        with tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=machine.memory_directory()) as directory:
-            task = Task(self.plan, cell, hosts, Path(directory), rtt_s)
+        with prepared_task(self.plan, cell, hosts, rtt_s) as task:
             measured = TOOLS[cell.tool](task)
             settings = _settings(task)
         use = machine.ProcessorTimes().use_since(before)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 from towpath.lab.importers.iperf3 import read_iperf3
 from towpath.lab.importers.trace import intervals_of_trace
 from towpath.lab.measure.emulator import CLIENT, SERVER, Hosts
+from towpath.lab.measure.machine import memory_directory
 from towpath.lab.measure.plan import Cell, Plan
 from towpath.lab.measure.sites import Here
 
@@ -111,6 +113,13 @@ class Task:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise ToolError(f"the server does not listen: {(self.directory / 'server.log').read_text()[-500:].strip()}")
             time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def prepared_task(plan: Plan, cell: Cell, hosts: Hosts | Here, rtt_s: float) -> Iterator[Task]:
+    """Yields a task whose directory exists meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="towpath-lab-", dir=memory_directory()) as directory:
+        yield Task(plan, cell, hosts, Path(directory), rtt_s)
 
 
 def iperf3(task: Task) -> dict[str, Any]:
