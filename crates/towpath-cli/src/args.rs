@@ -139,6 +139,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Serve a remote storage through a cache on a local disk.
     Cache(crate::cache::args::CacheArguments),
+    /// Read remote files through a cache of your own, which starts when it is needed and ends by itself.
+    Agent(crate::agent::args::AgentArguments),
     /// Explain the access rules of a server.
     Access(Access),
     /// Run an ALTO server (RFC 7285) for network maps, cost maps and endpoint properties.
@@ -524,16 +526,16 @@ pub(crate) enum ConfigAction {
 /// Arguments of `config example`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigExample {
-    /// Role: `serve`, `cache` or `alto`.
-    #[arg(value_parser = ["serve", "cache", "alto"])]
+    /// Role: `serve`, `cache`, `agent` or `alto`.
+    #[arg(value_parser = ["serve", "cache", "agent", "alto"])]
     pub role: String,
 }
 
 /// Arguments of `config show`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigShow {
-    /// Role: `serve`, `cache` or `alto`.
-    #[arg(value_parser = ["serve", "cache", "alto"])]
+    /// Role: `serve`, `cache`, `agent` or `alto`.
+    #[arg(value_parser = ["serve", "cache", "agent", "alto"])]
     pub role: String,
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]

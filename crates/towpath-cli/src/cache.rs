@@ -6,6 +6,7 @@ mod control;
 mod metrics;
 mod origins;
 mod routes;
+mod running;
 mod settings;
 mod simulate;
 
@@ -15,16 +16,17 @@ use tokio_util::task::AbortOnDropHandle;
 use toml::{Table, Value};
 use towpath_cache::{AccessLine, Cache, CacheNamespace, CacheOptions};
 use towpath_proto::url::Url;
-use towpath_server::Server;
+use towpath_server::{ServeConfig, Server, ServerBuilder};
 use towpath_store::sys::environment;
 
-pub(crate) use self::settings::CacheConfig;
-use self::{
-    control::{ControlFile, ControlKey},
-    metrics::CacheMetrics,
-    origins::ListedStorages,
-    routes::CacheRoutes,
+pub(crate) use self::{
+    commands::print_stats,
+    control::ControlKey,
+    origins::{ListedStorages, permit},
+    running::RunningCache,
+    settings::{CacheConfig, CredentialConfig, ForwardConfig, SpaceConfig},
 };
+use self::{control::ControlFile, metrics::CacheMetrics, routes::CacheRoutes};
 use crate::{
     access,
     cache::args::{CacheAction, CacheArguments},
@@ -49,20 +51,9 @@ async fn serve(arguments: &CacheArguments) -> Result<(), Failure> {
     let is_open = layered.origins.get("access.anonymous").is_some_and(|(_, origin)| origin == "default");
     let settings = layered.settings;
     let signals = ServerSignals::new()?;
-    let (cache, namespace) = open(&settings, descriptors::raise_limit())?;
-    let key = ControlKey::new();
-    let server = Server::builder(Arc::clone(&namespace) as _, &settings.server())
-        .is_cache(true)
-        .routes(Arc::new(CacheRoutes::new(cache.clone(), Arc::clone(&namespace), key.clone())))
-        .collector(Arc::new(CacheMetrics { cache: cache.clone(), namespace }))
-        .bind()?;
-    let log = server.access_lines();
-    cache.observe_accesses(Box::new(move |record| log.write(|| AccessLine::from(record).to_json())));
-    if let Some(address) = server.addresses().first() {
-        ControlFile::write(&settings.directory, *address, settings.tls.certificate.is_some(), &key)
-            .map_err(Failure::system("write the file `control` of the cache"))?;
-    }
-    let _maintaining = AbortOnDropHandle::new(tokio::spawn(async move { cache.maintain().await }));
+    let cache = OpenCache::open(&settings, ListedStorages::new(&settings)?)?;
+    let server = cache.server(&settings.server()).bind()?;
+    let _maintaining = cache.attach(&server, &settings)?;
     let places = access::urls(&settings.server(), &server.addresses());
     complain(format_args!("caching {} in {} at {places}", described(&settings)?, settings.directory.display()));
     if is_open && settings.listen.iter().any(|address| !address.ip().is_loopback()) {
@@ -113,15 +104,58 @@ fn described(settings: &CacheConfig) -> Result<String, Failure> {
     Ok(parts.join(", "))
 }
 
-/// Opens the cache and connects its origins.
-fn open(settings: &CacheConfig, descriptors: u64) -> Result<(Cache, Arc<CacheNamespace>), Failure> {
-    let tree = origins::connect(settings)?;
-    let forwarder = ListedStorages::new(settings)?.map(|listed| Arc::new(listed) as _);
-    let options = CacheOptions { quotas: settings.quotas(tree.as_ref())?, ..settings.cache(descriptors) };
-    let cache = Cache::open(&settings.directory, options)?;
-    let tree = tree.map(|tree| cache.around(tree)).transpose()?;
-    let namespace = Arc::new(CacheNamespace::new(cache.clone(), tree, forwarder));
-    Ok((cache, namespace))
+/// A cache whose directory is open.
+#[derive(Debug)]
+pub(crate) struct OpenCache {
+    cache: Cache,
+    namespace: Arc<CacheNamespace>,
+    key: ControlKey,
+}
+
+impl OpenCache {
+    /// Opens the directory, and connects the origins. Clients may name the storages of `forwarder`.
+    ///
+    /// # Errors
+    /// The settings are invalid, another process uses the directory, or its disk fails.
+    pub(crate) fn open(settings: &CacheConfig, forwarder: Option<ListedStorages>) -> Result<Self, Failure> {
+        let tree = origins::connect(settings)?;
+        let quotas = settings.quotas(tree.as_ref())?;
+        let options = CacheOptions { quotas, ..settings.cache(descriptors::raise_limit()) };
+        let cache = Cache::open(&settings.directory, options)?;
+        let tree = tree.map(|tree| cache.around(tree)).transpose()?;
+        let forwarder = forwarder.map(|listed| Arc::new(listed) as _);
+        let namespace = Arc::new(CacheNamespace::new(cache.clone(), tree, forwarder));
+        Ok(Self { cache, namespace, key: ControlKey::new() })
+    }
+
+    /// Returns the key in the file `control`.
+    pub(crate) fn key(&self) -> ControlKey {
+        self.key.clone()
+    }
+
+    /// Begins the server of the cache.
+    pub(crate) fn server<'a>(&self, settings: &'a ServeConfig) -> ServerBuilder<'a> {
+        let Self { cache, namespace, key } = self;
+        Server::builder(Arc::clone(namespace) as _, settings)
+            .is_cache(true)
+            .routes(Arc::new(CacheRoutes::new(cache.clone(), Arc::clone(namespace), key.clone())))
+            .collector(Arc::new(CacheMetrics { cache: cache.clone(), namespace: Arc::clone(namespace) }))
+    }
+
+    /// Writes the accesses to the log of the server, lets commands find it, and maintains the cache until the returned
+    /// handle is dropped.
+    ///
+    /// # Errors
+    /// The file `control` cannot be written.
+    pub(crate) fn attach(&self, server: &Server, settings: &CacheConfig) -> Result<AbortOnDropHandle<()>, Failure> {
+        let (cache, log) = (self.cache.clone(), server.access_lines());
+        cache.observe_accesses(Box::new(move |record| log.write(|| AccessLine::from(record).to_json())));
+        if let Some(address) = server.addresses().first() {
+            ControlFile::write(&settings.directory, *address, settings.tls.certificate.is_some(), &self.key)
+                .map_err(Failure::system("write the file `control` of the cache"))?;
+        }
+        Ok(AbortOnDropHandle::new(tokio::spawn(async move { cache.maintain().await })))
+    }
 }
 
 /// Returns the options of the command line as a layer of settings.

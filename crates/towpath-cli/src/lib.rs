@@ -6,6 +6,7 @@
 //! standard error stream. A [`Failure`] is printed once, here, and determines the exit code.
 
 mod access;
+mod agent;
 mod allocator;
 mod alto;
 mod args;
@@ -122,6 +123,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Access(arguments) => return access::run(&arguments).await,
         Command::Alto(arguments) => return alto::run(&arguments).await,
         Command::Cache(arguments) => return cache::run(&arguments).await,
+        Command::Agent(arguments) => return agent::run(&arguments, &cli.remote).await,
         Command::Config(arguments) => return config::command::run(&arguments),
         Command::Sched(arguments) => return sched::run(&arguments),
         Command::Lab(arguments) => return lab::run(&arguments),
@@ -196,6 +198,7 @@ async fn run_client(command: Command, resolver: &StoreResolver, resumption: &Res
         Command::Serve(_)
         | Command::Access(_)
         | Command::Cache(_)
+        | Command::Agent(_)
         | Command::Alto(_)
         | Command::Config(_)
         | Command::Sched(_)

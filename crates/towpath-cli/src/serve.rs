@@ -111,7 +111,8 @@ fn open_store(settings: &ServeConfig, options: &LocalOptions) -> Result<Arc<dyn 
     Ok(Arc::new(CombinedStore::with_read_only(members, &read_only)?))
 }
 
-/// Prints the listening addresses, and serves until interrupted. `settings` loads the settings again for a reload.
+/// Prints the listening addresses, and serves until it is interrupted or its token for stopping is cancelled. `settings`
+/// loads the settings again for a reload.
 pub(crate) async fn run(
     server: Server,
     signals: ServerSignals,
@@ -129,7 +130,10 @@ pub(crate) async fn run(
     let mut running = tokio::spawn(server.run());
     loop {
         tokio::select! {
-            ended = &mut running => return Err(Failure::internal(format!("the server stopped unexpectedly: {ended:?}"))),
+            ended = &mut running => return match stopping.is_cancelled() {
+                true => ended.map_err(|error| Failure::internal(format!("the server failed: {error}"))),
+                false => Err(Failure::internal(format!("the server stopped unexpectedly: {ended:?}"))),
+            },
             _ = interrupts.next() => break,
             hangup = hangups.next() => match hangup {
                 Some(()) => reload(&service, &settings),

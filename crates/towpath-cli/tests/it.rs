@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod it {
+    mod agent;
     mod alto;
     mod alto_agents;
     mod alto_client;

@@ -92,6 +92,8 @@ pub struct Service {
     collectors: Vec<Arc<dyn metrics::Collector>>,
     /// Whether XRootD clients see a cache of another server.
     is_cache: bool,
+    /// The user whose processes alone are served, if not all are.
+    only_user: Option<u32>,
     /// The settings at the start of the server.
     config: ServeConfig,
     /// The exports in the store.

@@ -159,6 +159,11 @@ async fn accept(listener: TcpListener, port: Port, service: Arc<Service>, slots:
 
 /// Serves a connection if the share of its network permits it, until it is evicted while idle.
 async fn admit(service: &Arc<Service>, port: Port, stream: TcpStream, peer: SocketAddr) {
+    if let Some(user) = service.only_user
+        && !is_of_user(user, &stream, peer).await
+    {
+        return service.record_disconnect(peer, "is not a process of the user of this server");
+    }
     let evicted = CancellationToken::new();
     let activity = PeerProgress::watching(evicted.clone());
     let holder = LeaseHolder::at(peer.ip());
@@ -177,6 +182,19 @@ async fn admit(service: &Arc<Service>, port: Port, stream: TcpStream, peer: Sock
         },
     };
     service.record_disconnect(peer, why);
+}
+
+/// Returns whether a process of `user` on this machine has the other end of a connection.
+async fn is_of_user(user: u32, stream: &TcpStream, peer: SocketAddr) -> bool {
+    let local = stream.local_addr();
+    let found = tokio::task::spawn_blocking(move || net::peer_user(local?, peer)).await.map_err(io::Error::other);
+    match found.flatten() {
+        Ok(found) => found == Some(user),
+        Err(error) => {
+            tracing::warn!(%peer, %error, "refused a connection: the user at its other end is unknown");
+            false
+        }
+    }
 }
 
 /// Returns the limits of connections and open files from the settings, reduced to the descriptors of the process.

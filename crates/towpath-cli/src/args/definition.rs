@@ -8,7 +8,7 @@ use super::Cli;
 pub(super) const REMOTE: &str = "Remote storages";
 
 /// Commands that access no remote storage with these options.
-const LOCAL: [&str; 9] = ["serve", "cache", "access", "sched", "lab", "wan", "config", "completions", "man"];
+const LOCAL: [&str; 10] = ["serve", "cache", "agent", "access", "sched", "lab", "wan", "config", "completions", "man"];
 
 /// Commands that access no bucket.
 const WITHOUT_BUCKETS: [&str; 4] = ["alto", "order", "ping", "probe"];

@@ -3,116 +3,60 @@
 use std::{
     collections::{BTreeSet, HashSet},
     io::Write as _,
-    sync::Arc,
     time::Duration,
 };
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde_json::Value;
-use towpath_client::{Client, ClientOptions, DocumentRequest, ProxySettings, TokenSource};
 use towpath_proto::{fault::Exit, units::size_text as size};
-use towpath_server::routes::{ROUTE_FIELD, ROUTES_PREFIX};
-use towpath_store::Caller;
 
 use super::{
-    args::{CacheAction, CacheTarget, ChaosKind},
-    control::ControlFile,
+    args::{CacheAction, CacheChaos, ChaosKind},
+    running::RunningCache,
 };
 use crate::{
     failure::{Failure, complain},
     output::count_text,
 };
 
-/// Maximum length of a response in bytes.
-const MAX_RESPONSE_BYTES: usize = 1 << 20;
-/// Maximum duration of a request.
-const PATIENCE: Duration = Duration::from_secs(600);
 /// Time between two queries of the state of a scrub.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A running cache.
-struct RunningCache {
-    client: Client,
-    control: ControlFile,
-}
 
 /// Runs a command.
 pub(super) async fn run(action: &CacheAction) -> Result<(), Failure> {
     let Some(target) = action.target() else { return Ok(()) };
-    let cache = RunningCache::find(target)?;
-    let answer = match action {
-        CacheAction::Scrub(target) => return cache.scrub(target.json).await,
-        CacheAction::Chaos(chaos) => {
-            let route = match chaos.kind {
-                ChaosKind::Corrupt => "corrupt",
-                ChaosKind::Truncate => "truncate",
-            };
-            cache.request(route, Some(&chaos.path)).await?
-        }
+    let cache = RunningCache::find(&target.dir)?;
+    let (route, path) = match action {
         CacheAction::Simulate(_) => return Ok(()),
-        CacheAction::Stats(_) => cache.request("stats", None).await?,
-        CacheAction::Pins(_) => cache.request("pins", None).await?,
-        CacheAction::Ls(at) => cache.request("ls", at.path.as_deref()).await?,
-        CacheAction::Explain(at) => cache.request("explain", at.path.as_deref()).await?,
-        CacheAction::Pin(at) => cache.request("pin", Some(&at.path)).await?,
-        CacheAction::Unpin(at) => cache.request("unpin", Some(&at.path)).await?,
-        CacheAction::Evict(at) => cache.request("evict", Some(&at.path)).await?,
+        CacheAction::Scrub(target) => return scrub(&cache, target.json).await,
+        CacheAction::Chaos(CacheChaos { kind: ChaosKind::Corrupt, path, .. }) => ("corrupt", Some(path)),
+        CacheAction::Chaos(CacheChaos { kind: ChaosKind::Truncate, path, .. }) => ("truncate", Some(path)),
+        CacheAction::Stats(_) => ("stats", None),
+        CacheAction::Pins(_) => ("pins", None),
+        CacheAction::Ls(query) => ("ls", query.path.as_ref()),
+        CacheAction::Explain(query) => ("explain", query.path.as_ref()),
+        CacheAction::Pin(change) => ("pin", Some(&change.path)),
+        CacheAction::Unpin(change) => ("unpin", Some(&change.path)),
+        CacheAction::Evict(change) => ("evict", Some(&change.path)),
     };
+    let path = path.map(|path| percent_encode(path.as_bytes(), NON_ALPHANUMERIC).to_string());
+    let query = path.map(|path| format!("?path={path}")).unwrap_or_default();
+    let answer = cache.request(&format!("cache/{route}{query}")).await?;
     if target.json {
         return Ok(writeln!(std::io::stdout(), "{answer}")?);
     }
     print(action, &answer)
 }
 
-impl RunningCache {
-    fn find(target: &CacheTarget) -> Result<Self, Failure> {
-        let control = ControlFile::read(&target.dir).map_err(|error| {
-            let file = target.dir.display();
-            Failure::Usage(format!("{file}: no running cache is found there: reading `control`: {error}"))
-        })?;
-        let options = ClientOptions {
-            token: TokenSource::Nothing,
-            proxies: ProxySettings::default(),
-            // The certificate is for the name of the cache, and the connection stays within this machine.
-            insecure: true,
-            warn_insecure: false,
-            retries: 0,
-            ..ClientOptions::default()
-        };
-        Ok(Self { client: Client::new(Arc::new(options)), control })
+/// Waits for a scrub to end, and prints its outcome. Damage is a failure, although it is repaired when it is read.
+async fn scrub(cache: &RunningCache, is_json: bool) -> Result<(), Failure> {
+    let mut state = cache.request("cache/scrub").await?;
+    let route = format!("cache/scrub?id={}", state["id"].as_u64().unwrap_or(0));
+    while state["running"] == true {
+        tokio::time::sleep(SCRUB_INTERVAL).await;
+        state = cache.request(&route).await?;
     }
-
-    async fn request(&self, route: &str, path: Option<&str>) -> Result<Value, Failure> {
-        let path = path.map(|path| percent_encode(path.as_bytes(), NON_ALPHANUMERIC).to_string());
-        self.query(route, &path.map(|path| format!("?path={path}")).unwrap_or_default()).await
-    }
-
-    async fn query(&self, route: &str, query: &str) -> Result<Value, Failure> {
-        let url = format!("{}{ROUTES_PREFIX}cache/{route}{query}", self.control.url);
-        let request = DocumentRequest {
-            accept: "application/json",
-            document: Some(("text/plain", self.control.key.as_bytes())),
-            refusal_type: None,
-            etag: None,
-            field: Some((ROUTE_FIELD, "1")),
-            limit_bytes: MAX_RESPONSE_BYTES,
-            patience: PATIENCE,
-        };
-        let response = self.client.request_document(&url, &Caller::nobody(), request).await?;
-        serde_json::from_slice(&response.body)
-            .map_err(|error| Failure::internal(format!("the response of the cache is not JSON: {error}")))
-    }
-
-    /// Waits for a scrub to end, and prints its outcome. Damage is a failure, although it is repaired when it is read.
-    async fn scrub(&self, is_json: bool) -> Result<(), Failure> {
-        let mut state = self.query("scrub", "").await?;
-        let query = format!("?id={}", state["id"].as_u64().unwrap_or(0));
-        while state["running"] == true {
-            tokio::time::sleep(SCRUB_INTERVAL).await;
-            state = self.query("scrub", &query).await?;
-        }
-        print_scrub(&state, is_json)
-    }
+    print_scrub(&state, is_json)
 }
 
 /// Prints the outcome of a scrub.
@@ -182,7 +126,7 @@ fn print(action: &CacheAction, answer: &Value) -> Result<(), Failure> {
 }
 
 /// Prints the counters of a cache.
-fn print_stats(out: &mut impl std::io::Write, answer: &Value) -> Result<(), Failure> {
+pub(crate) fn print_stats(out: &mut impl std::io::Write, answer: &Value) -> Result<(), Failure> {
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
     let bytes = |value: &Value, key: &str| size(number(value, key));
     writeln!(out, "{}, {}", entries_text(number(answer, "entries")), bytes(answer, "bytes"))?;

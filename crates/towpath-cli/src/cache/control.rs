@@ -58,7 +58,7 @@ impl ControlFile {
 
 /// The key of one start of a cache.
 #[derive(Clone)]
-pub(super) struct ControlKey(String);
+pub(crate) struct ControlKey(String);
 
 impl std::fmt::Debug for ControlKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -79,7 +79,7 @@ impl ControlKey {
     }
 
     /// Returns whether `body` is the key. Takes the same time for every wrong key of this length.
-    pub(super) fn matches(&self, body: &[u8]) -> bool {
+    pub(crate) fn matches(&self, body: &[u8]) -> bool {
         let key = self.0.as_bytes();
         body.len() == key.len()
             && body.iter().zip(key).fold(0, |difference, (one, other)| difference | (one ^ other)) == 0

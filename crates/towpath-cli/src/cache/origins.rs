@@ -1,6 +1,10 @@
 //! Clients of the origins of a cache: of the configured ones, and of those that readers name in the path.
 
-use std::sync::Arc;
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use towpath_cache::{Credential, Forwarder, OriginOptions, Rules, TreeOptions};
 use towpath_client::{Client, ClientOptions, PasswordSource, TokenSource};
@@ -8,10 +12,16 @@ use towpath_proto::{
     destination_policy::DestinationPolicy,
     url::{Family, Url},
 };
-use towpath_store::{Error, Fault, Result};
+use towpath_store::{
+    Error, Fault, Result,
+    sys::disk::{self, RequiredOwner},
+};
 
 use super::settings::{CacheConfig, CredentialConfig, ForwardConfig};
 use crate::failure::Failure;
+
+/// Maximum size of a file of permitted storages in bytes.
+const MAX_PERMITTED_BYTES: u64 = 1 << 20;
 
 /// Returns the URLs of the configured origins. An error does not repeat one: it may have a password.
 pub(super) fn urls(settings: &CacheConfig) -> Result<Vec<Url>, Failure> {
@@ -61,7 +71,7 @@ fn client_options(settings: &CacheConfig, token: TokenSource, has_alternative: b
     }
 }
 
-fn token_source(credential: CredentialConfig, file: Option<&std::path::PathBuf>) -> TokenSource {
+fn token_source(credential: CredentialConfig, file: Option<&PathBuf>) -> TokenSource {
     match (credential, file) {
         (CredentialConfig::None, _) => TokenSource::Nothing,
         (_, Some(file)) => TokenSource::File(file.clone()),
@@ -129,8 +139,10 @@ impl PermittedHost {
 
 /// Connects the storages that readers name, if they are on the list.
 #[derive(Debug)]
-pub(super) struct ListedStorages {
+pub(crate) struct ListedStorages {
     hosts: Vec<PermittedHost>,
+    /// File with more of them, a line each, which is read again for each storage.
+    file: Option<PathBuf>,
     options: Arc<ClientOptions>,
     settings: CacheConfig,
 }
@@ -140,7 +152,7 @@ impl ListedStorages {
     ///
     /// # Errors
     /// A host is invalid.
-    pub(super) fn new(settings: &CacheConfig) -> Result<Option<Self>, Failure> {
+    pub(crate) fn new(settings: &CacheConfig) -> Result<Option<Self>, Failure> {
         let ForwardConfig { hosts, credential, token } = &settings.forward;
         if hosts.is_empty() {
             return Ok(None);
@@ -160,15 +172,74 @@ impl ListedStorages {
         let policy = policy.map_err(|error| Failure::Usage(format!("forward: {error}")))?;
         let options = client_options(settings, token_source(*credential, token.as_ref()), false);
         let options = Arc::new(ClientOptions { destinations: Arc::new(policy), ..options });
-        Ok(Some(Self { hosts, options, settings: settings.clone() }))
+        Ok(Some(Self { hosts, file: None, options, settings: settings.clone() }))
     }
+
+    /// Creates the list of an agent: the hosts of the settings, and those that its user appends to `file`
+    /// ([`permit`]). Storages get what they get from the user's own commands: the user's token or password; they may
+    /// redirect to any address.
+    ///
+    /// # Errors
+    /// A host is invalid.
+    pub(crate) fn of_user(settings: &CacheConfig, file: PathBuf) -> Result<Self, Failure> {
+        let hosts = settings.forward.hosts.iter().map(|host| PermittedHost::parse(host));
+        let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+        let options = client_options(settings, TokenSource::Discover, false);
+        let options = Arc::new(ClientOptions { passwords: PasswordSource::default(), ..options });
+        Ok(Self { hosts, file: Some(file), options, settings: settings.clone() })
+    }
+
+    /// Returns whether a storage is on the list.
+    fn permits(&self, url: &Url) -> Result<bool> {
+        if self.hosts.iter().any(|host| host.permits(url)) {
+            return Ok(true);
+        }
+        let Some(file) = &self.file else { return Ok(false) };
+        Ok(permitted(file)?.iter().any(|host| host.permits(url)))
+    }
+}
+
+/// Appends the storage of a URL to the file of permitted ones, unless it is there.
+///
+/// # Errors
+/// The file cannot be read or written, or is full.
+pub(crate) fn permit(file: &Path, url: &Url) -> Result<()> {
+    let host = PermittedHost { name: url.host().to_ascii_lowercase(), port: Some(url.port()) };
+    if permitted(file)?.contains(&host) {
+        return Ok(());
+    }
+    let (authority, port) = (url.authority(), url.port());
+    let line = match port == url.scheme().default_port() {
+        true => format!("{authority}:{port}\n"),
+        false => format!("{authority}\n"),
+    };
+    let append = || disk::append(file)?.write_all(line.as_bytes());
+    append().map_err(|error| file_error(file, &error))
+}
+
+/// Reads the file of permitted storages; a missing one is empty.
+fn permitted(file: &Path) -> Result<Vec<PermittedHost>> {
+    let bytes = match disk::read_regular(file, MAX_PERMITTED_BYTES, RequiredOwner::CurrentUser) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(|error| file_error(file, &error))?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    // A line that is being appended is read again with the next storage.
+    Ok(text.lines().filter_map(|line| PermittedHost::parse(line).ok()).collect())
+}
+
+fn file_error(file: &Path, error: &io::Error) -> Error {
+    Error::new(Fault::Io, format!("the list of permitted storages {}: {error}", file.display()))
 }
 
 impl Forwarder for ListedStorages {
     fn connect(&self, url: &Url) -> Result<TreeOptions> {
-        if url.scheme().family() == Family::S3 || !self.hosts.iter().any(|host| host.permits(url)) {
-            let message =
-                format!("this cache may not contact {}: its setting `forward` does not list it", url.endpoint());
+        if url.scheme().family() == Family::S3 || !self.permits(url)? {
+            let endpoint = url.endpoint();
+            let message = match self.file {
+                Some(_) => format!("the agent may not contact {endpoint}: permit it with `towpath agent url`"),
+                None => format!("this cache may not contact {endpoint}: its setting `forward` does not list it"),
+            };
             return Err(Error::new(Fault::PermissionDenied, message));
         }
         let origins = vec![origin(&self.settings, &self.options, url, self.settings.forward.credential)?];
@@ -192,6 +263,23 @@ mod tests {
         }
         for host in ["other.example.org", "data.example.org:8443"] {
             assert!(ListedStorages::new(&settings(host)).unwrap().is_some(), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_agent_contacts_what_its_user_has_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("hosts");
+        let agent = ListedStorages::of_user(&CacheConfig::default(), file.clone()).unwrap();
+        let refused = |url: &str| agent.connect(&url.parse().unwrap()).is_err();
+        assert!(refused("root://data.example.org//"));
+        for url in ["root://data.example.org//f", "https://[2001:db8::1]:8443/f", "root://DATA.example.org:1094//g"] {
+            permit(&file, &url.parse().unwrap()).unwrap();
+        }
+        assert_eq!(permitted(&file).unwrap().len(), 2, "no storage is there twice");
+        assert!(!refused("root://data.example.org//") && !refused("https://[2001:db8::1]:8443/"));
+        for url in ["root://data.example.org:1095//", "https://data.example.org/", "root://example.org//"] {
+            assert!(refused(url), "{url}");
         }
     }
 

@@ -14,6 +14,7 @@ use super::{
     pages,
 };
 use crate::{
+    agent::{self, AgentConfig},
     alto,
     args::{Config, ConfigAction, ConfigShow},
     cache::{self, CacheConfig},
@@ -23,6 +24,8 @@ use crate::{
 
 /// Role of the ALTO server.
 const ALTO: &str = "alto";
+/// Role of the agent.
+const AGENT: &str = "agent";
 /// Role of the cache.
 const CACHE: &str = "cache";
 
@@ -44,13 +47,14 @@ fn sections(role: &str) -> Vec<Section> {
     match role {
         ALTO => description::sections::<AltoConfig>(),
         CACHE => description::sections::<CacheConfig>(),
+        AGENT => description::sections::<AgentConfig>(),
         _ => description::sections::<ServeConfig>(),
     }
 }
 
 /// Returns the reference page of all roles.
 pub(super) fn reference() -> String {
-    pages::reference(&["serve", CACHE, ALTO].map(|role| (role, sections(role))))
+    pages::reference(&["serve", CACHE, AGENT, ALTO].map(|role| (role, sections(role))))
 }
 
 /// Returns a line for each setting with its value and origin; unset ones are comments.
@@ -59,6 +63,7 @@ fn settings_text(show: &ConfigShow) -> Result<String, Failure> {
     Ok(match &*show.role {
         ALTO => lines(&alto::load(file, Table::new())?, &sections(ALTO)),
         CACHE => lines(&cache::load(file, Table::new())?, &sections(CACHE)),
+        AGENT => lines(&agent::load(file)?, &sections(AGENT)),
         role => lines(&serve::load(file, Table::new())?, &sections(role)),
     })
 }

@@ -1,8 +1,11 @@
 //! Request routing: target, caller, handler function, and the record in log and metrics.
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+};
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header, uri::Authority};
 use hyper::body::Incoming;
 use towpath_proto::tcp::{TCP_INFO_FIELD, TcpInfo};
 use towpath_store::{
@@ -132,9 +135,31 @@ async fn carry_out(
     (outcome, exchange.tracker.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Refuses requests that a web page could make: those to another origin, and those to a name of its own site that leads to
+/// this machine.
+fn check_is_no_page(parts: &http::request::Parts) -> Result<(), Refusal> {
+    let authority = parts.headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let host = authority.as_ref().or(parts.uri.authority()).map(Authority::host);
+    let is_loopback = |host: &str| {
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+    };
+    match host.is_none_or(is_loopback) && !parts.headers.contains_key(header::ORIGIN) {
+        true => Ok(()),
+        false => {
+            let message =
+                "this server is for programs of its user: name it 127.0.0.1 or localhost; web pages have no access";
+            Err(Refusal::new(StatusCode::FORBIDDEN, message))
+        }
+    }
+}
+
 /// Checks the framing and the header size of every request.
 fn check_head(service: &Service, parts: &http::request::Parts) -> Result<(), Refusal> {
     framing::check(parts.version, &parts.headers)?;
+    if service.only_user.is_some() {
+        check_is_no_page(parts)?;
+    }
     if header_bytes(&parts.headers) > service.limits.header_bytes.0 {
         return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the header is too long"));
     }

@@ -38,13 +38,15 @@ pub struct ServerBuilder<'a> {
     routes: Vec<Arc<dyn Routes>>,
     collectors: Vec<Arc<dyn Collector>>,
     is_cache: bool,
+    only_user: Option<u32>,
 }
 
 impl Server {
     /// Begins a server that serves `store`.
     pub fn builder(store: Arc<dyn Store>, config: &ServeConfig) -> ServerBuilder<'_> {
         let (application, transfers, routes, collectors) = (None, None, Vec::new(), Vec::new());
-        ServerBuilder { config, store, application, transfers, routes, collectors, is_cache: false }
+        let (is_cache, only_user) = (false, None);
+        ServerBuilder { config, store, application, transfers, routes, collectors, is_cache, only_user }
     }
 
     /// Begins a server that serves `application`, with its metrics. Pages from `origins` may read its responses (`*`:
@@ -82,12 +84,19 @@ impl ServerBuilder<'_> {
         Self { is_cache, ..self }
     }
 
+    /// Serves only processes of the user with this number on this machine, and no web pages that their browser shows:
+    /// for a server that acts with the credentials of its user. HTTP requests must name this machine (`localhost`, or
+    /// an address of the loopback) and have no `Origin`.
+    pub fn only_user(self, user: u32) -> Self {
+        Self { only_user: Some(user), ..self }
+    }
+
     /// Listens on the addresses in the settings. Connections queue in the kernel until [`Server::run`].
     ///
     /// # Errors
     /// [`StartError`] for an address in use, an unreadable certificate, or invalid access rules.
     pub fn bind(self) -> Result<Server, StartError> {
-        let Self { config, store, application, transfers, routes, collectors, is_cache } = self;
+        let Self { config, store, application, transfers, routes, collectors, is_cache, only_user } = self;
         let (listeners, monitoring_listeners) = (listen(&config.listen)?, listen(&config.metrics.listen)?);
         let (access, tls) = reload::secure(config, None)?;
         let exports = Exports::new(config)?;
@@ -99,6 +108,7 @@ impl ServerBuilder<'_> {
             routes,
             collectors,
             is_cache,
+            only_user,
             config: config.clone(),
             access: Reloadable::new(access),
             limits: config.limits.clone(),

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -71,6 +71,21 @@ pub fn open_regular(path: &Path, owner: RequiredOwner) -> io::Result<fs::File> {
             Err(io::Error::other("it belongs to another user, or others can write it"))
         }
         _ => Ok(file),
+    }
+}
+
+/// Creates a directory, and those above it, for the user of this process alone; an existing one is accepted if others have no rights to it.
+///
+/// # Errors
+/// Errors of the system, and an explanation for a directory that is not acceptable.
+pub fn private_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    // Not that of a link, which another user may have made.
+    let metadata = fs::symlink_metadata(path)?;
+    let is_own = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0;
+    match metadata.is_dir() && is_own {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not a directory of this user without rights for others")),
     }
 }
 
@@ -184,7 +199,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::{io::Write as _, os::unix::fs::PermissionsExt as _};
 
     use super::*;
 
@@ -215,5 +230,19 @@ mod tests {
         let path = directory.path().join("file");
         replace(&path, |_| Ok(())).unwrap();
         assert!(open_regular(&path, RequiredOwner::CurrentUser).is_ok());
+    }
+
+    #[test]
+    fn a_private_directory_is_not_that_of_others() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        private_directory(&path).unwrap();
+        private_directory(&path).unwrap();
+        for (mode, is_accepted) in [(0o755, false), (0o710, false), (0o500, true)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(private_directory(&path).is_ok(), is_accepted, "{mode:o}");
+        }
+        std::os::unix::fs::symlink(&path, parent.path().join("link")).unwrap();
+        assert!(private_directory(&parent.path().join("link")).is_err());
     }
 }

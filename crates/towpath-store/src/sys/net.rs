@@ -2,6 +2,7 @@
 
 mod control;
 mod info;
+mod peer_user;
 mod resolver;
 
 use std::{
@@ -16,6 +17,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use control::suit_to_path;
 pub use info::{tcp_info, vain_resends};
+pub use peer_user::peer_user;
 pub use resolver::Resolver;
 pub use towpath_proto::tcp::TcpInfo;
 

@@ -1,9 +1,18 @@
 //! Cross-origin requests (CORS) as sent by JSROOT; challenges for tokens.
 
+use std::sync::Arc;
+
 use http::{StatusCode, header};
 use tempfile::NamedTempFile;
-use towpath_server::config::{IssuerConfig, Right};
-use towpath_store::sys::disk;
+use tokio::io::AsyncReadExt as _;
+use towpath_server::{
+    Server,
+    config::{IssuerConfig, Right},
+};
+use towpath_store::{
+    memory::MemoryStore,
+    sys::{disk, net},
+};
 use towpath_testkit::issuer::{SigningKey, jwks, wlcg_claims};
 
 use super::{Site, open_config};
@@ -54,6 +63,39 @@ async fn pages_of_other_origins_read_nothing_by_default() {
         let answer = site.ask(what, &[("origin", JSROOT), ("access-control-request-method", "GET")], "").await;
         assert!(answer.expect(StatusCode::OK).headers.keys().all(|name| !name.as_str().starts_with("access-control")));
     }
+}
+
+/// A page of another site, or of a site whose name leads to this machine.
+#[tokio::test]
+async fn a_server_of_one_user_serves_no_pages() {
+    let (config, own) = (open_config(), rustix::process::geteuid().as_raw());
+    let site = |user| {
+        let store = Arc::new(MemoryStore::new(1 << 30));
+        Site::of(Server::builder(store, &config).only_user(user).bind().unwrap())
+    };
+    let of_own = site(own);
+    let port = of_own.address.port();
+    for (host, origin, status) in [
+        (format!("127.0.0.1:{port}"), None, 200),
+        (format!("LocalHost:{port}"), None, 200),
+        ("[::1]".to_owned(), None, 200),
+        (format!("127.0.0.1:{port}"), Some(JSROOT), 403),
+        (format!("127.0.0.1:{port}"), Some("null"), 403),
+        (format!("evil.example:{port}"), None, 403),
+        (format!("127.0.0.1.evil.example:{port}"), None, 403),
+        (format!("192.0.2.1:{port}"), None, 403),
+    ] {
+        let mut fields = vec![("host", &*host)];
+        fields.extend(origin.map(|origin| ("origin", origin)));
+        assert_eq!(of_own.ask("GET /", &fields, "").await.status, status, "{host} {origin:?}");
+    }
+    assert_eq!(of_own.ask_http2("GET /", &[], "").await.status, 200);
+
+    let of_another = site(own + 1);
+    let mut stream = net::connect(of_another.address).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = stream.read_to_end(&mut answer).await;
+    assert!(ended.is_err() || answer.is_empty(), "another user gets no response");
 }
 
 #[tokio::test]
