@@ -14,6 +14,7 @@ use std::{
 use pyo3::prelude::*;
 use tokio::{
     runtime::{Builder, EnterGuard},
+    task::JoinHandle,
     time::timeout,
 };
 use towpath_client::{Client, ClientOptions};
@@ -68,6 +69,25 @@ impl Runtime {
         self.process == process::id()
     }
 
+    /// Returns an error in a forked child of the process that this runtime belongs to.
+    ///
+    /// # Errors
+    /// `towpath.Invalid`.
+    pub(crate) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        match self.is_of_this_process() {
+            true => Ok(()),
+            false => {
+                let message = "it was created before this process was forked: create a new one";
+                Err(error::exception(py, Kind::Invalid, message.into()))
+            }
+        }
+    }
+
+    /// Runs `future` on the threads of the runtime.
+    pub(crate) fn spawn<F: Future<Output: Send> + Send + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        self.tokio.spawn(future)
+    }
+
     /// Waits for `future`. Python's other threads run meanwhile.
     ///
     /// # Errors
@@ -78,10 +98,7 @@ impl Runtime {
         F: Future + Send,
         F::Output: Send,
     {
-        if !self.is_of_this_process() {
-            let message = "it was created before this process was forked: create a new one";
-            return Err(error::exception(py, Kind::Invalid, message.into()));
-        }
+        self.check_process(py)?;
         // Values dropped with the future may need the runtime.
         let _inside = self.enter();
         let mut future = pin!(future);

@@ -1,0 +1,373 @@
+"""`towpath.fs` over real servers: fsspec's own suite, and the programs that use file systems."""
+
+import asyncio
+import contextlib
+import itertools
+import multiprocessing
+import os
+import select
+import subprocess
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+import uproot
+from fsspec.tests import abstract
+
+from towpath import fs as towpath_fs
+
+START_DEADLINE_S = 20
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _registered():
+    """The file systems of towpath, also where another package has registered one for `root`."""
+    towpath_fs.register()
+
+
+@pytest.fixture(scope="session")
+def server(binary, tmp_path_factory):
+    """Directory and address of a server that everybody may write to."""
+    directory = tmp_path_factory.mktemp("served")
+    command = [binary, "serve", "--writable", "--listen", "127.0.0.1:0", directory]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
+        line = process.stdout.readline() if ready else ""
+        assert line.startswith("listening on "), line
+        yield directory, line.removeprefix("listening on ").strip()
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="session", params=["root", "dav"])
+def base(request, server):
+    """URL of the root of the server."""
+    _, address = server
+    return {"root": f"root://{address}/", "dav": f"dav://{address}"}[request.param]
+
+
+@pytest.fixture
+def area(base, server, request, tmp_path):
+    """URL and local path of a directory of this test."""
+    name = tmp_path.name
+    (server[0] / name).mkdir(exist_ok=True)
+    return f"{base}/{name}", server[0] / name
+
+
+class Fixtures(abstract.AbstractFixtures):
+    @pytest.fixture(scope="class")
+    def fs(self, base):
+        return fsspec.core.url_to_fs(f"{base}/")[0]
+
+    @pytest.fixture
+    def fs_path(self, area):
+        return "/" + area[1].name
+
+    @pytest.fixture
+    def fs_join(self):
+        return lambda *parts: "/".join(parts)
+
+
+class TestCopy(abstract.AbstractCopyTests, Fixtures):
+    pass
+
+
+class TestGet(abstract.AbstractGetTests, Fixtures):
+    pass
+
+
+class TestPut(abstract.AbstractPutTests, Fixtures):
+    pass
+
+
+class TestPipe(abstract.AbstractPipeTests, Fixtures):
+    pass
+
+
+class TestOpen(abstract.AbstractOpenTests, Fixtures):
+    pass
+
+
+def test_ranges(area):
+    url, local = area
+    content = os.urandom(100_000)
+    (local / "one").write_bytes(content)
+    (local / "two").write_bytes(b"0123456789")
+    fs, path = fsspec.core.url_to_fs(url)
+    one, two = f"{path}/one", f"{path}/two"
+    assert fs.cat_file(one) == content and fs.cat_file(one, 10, 20) == content[10:20] and fs.cat_file(two, -3) == b"789"
+    assert fs.cat_file(two, 8, 50) == b"89" and fs.cat_file(two, 3, -3) == b"3456" and fs.cat_file(two, 20, 30) == b""
+    starts, ends = [0, 5, 99_990, 4, 100], [10, 5, 200_000, 8, 200]
+    got = fs.cat_ranges([one, one, one, two, two], starts, ends)
+    assert got == [content[:10], b"", content[99_990:], b"4567", b""]
+    assert fs.cat_ranges([two, two], -4, [None, -1]) == [b"6789", b"678"]
+    missing, found = fs.cat_ranges([f"{path}/three", two], 0, 2)
+    assert isinstance(missing, FileNotFoundError) and found == b"01"
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges([f"{path}/three", two], 0, 2, on_error="raise")
+    assert fs.cat([one, two]) == {one: content, two: b"0123456789"}
+
+
+def test_listings(area):
+    url, local = area
+    (local / "a").mkdir()
+    (local / "a" / "x y.txt").write_bytes(b"abc")
+    (local / "b").write_bytes(b"")
+    fs, path = fsspec.core.url_to_fs(url)
+    name = "x%20y.txt" if url.startswith("dav") else "x y.txt"
+    assert sorted(fs.ls(path, detail=False)) == [f"{path}/a", f"{path}/b"]
+    (entry,) = fs.ls(f"{path}/a")
+    assert (entry["name"], entry["size"], entry["type"]) == (f"{path}/a/{name}", 3, "file")
+    assert entry["mtime"] == pytest.approx((local / "a" / "x y.txt").stat().st_mtime, abs=1)
+    assert fs.ls(f"{path}/b") == [fs.info(f"{path}/b")]
+    assert fs.find(path) == [f"{path}/a/{name}", f"{path}/b"] and fs.glob(f"{path}/*/*.txt") == [f"{path}/a/{name}"]
+    assert fs.isdir(f"{path}/a") and fs.isfile(f"{path}/b") and not fs.exists(f"{path}/c") and fs.du(path) == 3
+    assert fs.cat_file(f"{path}/a/{name}") == b"abc"
+    assert fs.modified(f"{path}/b").timestamp() == pytest.approx((local / "b").stat().st_mtime, abs=1)
+    with pytest.raises(FileNotFoundError):
+        fs.ls(f"{path}/c")
+
+
+def test_changes(area):
+    url, local = area
+    fs, path = fsspec.core.url_to_fs(url)
+    fs.makedirs(f"{path}/a/b")
+    with pytest.raises(FileExistsError):
+        fs.makedirs(f"{path}/a/b")
+    fs.makedirs(f"{path}/a/b", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        fs.mkdir(f"{path}/a")
+    fs.pipe_file(f"{path}/a/f", b"content")
+    assert fs.checksum(f"{path}/a/f", "adler32") == ("adler32", f"{zlib.adler32(b'content'):08x}")
+    fs.mv(f"{path}/a/f", f"{path}/a/b")
+    assert (local / "a/b/f").read_bytes() == b"content" and not fs.exists(f"{path}/a/f")
+    fs.mv(f"{path}/a/b/f", f"{path}/g")
+    if url.startswith("root"):
+        fs.chmod(f"{path}/g", 0o600)
+        assert (local / "g").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(IsADirectoryError):
+        fs.rm(f"{path}/a")
+    fs.rm(path + "/a", recursive=True)
+    assert os.listdir(local) == ["g"]
+    fs.rm(f"{path}/g")
+    with pytest.raises(FileNotFoundError):
+        fs.rm_file(f"{path}/g")
+
+
+def test_writing(area):
+    url, local = area
+    (local / "f").write_bytes(b"old")
+    with fsspec.open(f"{url}/f", "wb") as file:
+        for part in range(40):
+            file.write(bytes([part]) * 1_000_000)
+        assert (local / "f").read_bytes() == b"old", "visible when it is closed"
+    assert (local / "f").read_bytes() == b"".join(bytes([part]) * 1_000_000 for part in range(40))
+
+    fs, path = fsspec.core.url_to_fs(f"{url}/f")
+
+    def write_half():
+        with fs.open(path, "wb") as file:
+            file.write(bytes(20_000_000))
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        write_half()
+    fs, path = fsspec.core.url_to_fs(f"{url}/new")
+    file = fs.open(path, "wb")
+    file.write(b"x")
+    del file
+    assert sorted(os.listdir(local)) == ["f"] and (local / "f").stat().st_size == 40_000_000
+    with fs.transaction, fs.open(path, "wb") as file:
+        file.write(b"y")
+    assert (local / "new").read_bytes() == b"y"
+    with pytest.raises(FileExistsError):
+        fs.open(path, "xb")
+    with pytest.raises(NotImplementedError, match="replace files as a whole"):
+        fs.open(path, "ab")
+
+
+def test_file_objects(area):
+    url, local = area
+    content = os.urandom(3_000_000)
+    (local / "f").write_bytes(content)
+    with fsspec.open(f"{url}/f") as file:
+        assert file.read(10) == content[:10] and file.seek(-5, 2) == len(content) - 5 and file.read() == content[-5:]
+        file.seek(1_000)
+        assert b"".join(iter(lambda: file.read(70_000), b"")) == content[1_000:]
+    (local / "t").write_text("one\ntwo\nthree")
+    with fsspec.open(f"{url}/t", "rt") as file:
+        assert list(file) == ["one\n", "two\n", "three"]
+
+
+def test_exact_reads_fetch_nothing_else():
+    fetched = []
+    content = bytes(range(256)) * 400
+
+    def fetch(start, end):
+        fetched.append((start, end))
+        return content[start:end]
+
+    cache = towpath_fs.files.ExactCache(10_000, fetch, len(content))
+    assert cache._fetch(500, 520) == content[500:520] and fetched == [(500, 520)]
+    assert cache._fetch(505, 515) == content[505:515] and len(fetched) == 1
+    for start in range(20_000, 60_000, 1_000):
+        assert cache._fetch(start, start + 1_000) == content[start : start + 1_000]
+    lengths = [end - start for start, end in fetched[1:]]
+    assert lengths[0] == 1_000 and max(lengths) == 10_000 and len(lengths) < 12, lengths
+    assert all(one[1] == next_one[0] for one, next_one in itertools.pairwise(fetched[1:])), "nothing twice"
+
+
+def test_a_file_that_changes_is_never_mixed(area):
+    url, local = area
+    (local / "f").write_bytes(b"a" * 100_000)
+    fs, path = fsspec.core.url_to_fs(f"{url}/f")
+    with fs.open(path) as file:
+        assert file.read(10) == b"a" * 10 and fs.cat_file(path, 0, 5) == b"aaaaa"
+        (local / "g").write_bytes(b"b" * 100_000)
+        os.replace(local / "g", local / "f")
+        for read in (lambda: fs.cat_file(path, 50_000, 50_005), lambda: (file.seek(90_000), file.read(5))):
+            with contextlib.suppress(OSError):
+                assert read() in (b"aaaaa", (90_000, b"aaaaa")), "the opened version"
+    fs.invalidate_cache()
+    assert fs.cat_file(path, 0, 5) == b"bbbbb"
+
+
+def test_http_and_https_are_registered_on_demand(server):
+    (server[0] / "plain").write_bytes(b"content")
+    with fsspec.open(f"http://{server[1]}/plain") as file:
+        assert isinstance(file, towpath_fs.files.ReadableFile) and file.read() == b"content"
+
+
+def test_threads_and_event_loops(area):
+    url, local = area
+    content = os.urandom(1_000_000)
+    (local / "f").write_bytes(content)
+    fs, path = fsspec.core.url_to_fs(f"{url}/f")
+    with ThreadPoolExecutor(16) as pool:
+        starts = range(0, 1_000_000, 5_000)
+        assert b"".join(pool.map(lambda start: fs.cat_file(path, start, start + 5_000), starts)) == content
+
+    async def read():
+        return await asyncio.gather(*(fs._cat_file(path, start, start + 10) for start in range(50)))
+
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(asyncio.run(read()))) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert results == [[content[start : start + 10] for start in range(50)]] * 4
+
+
+def test_a_cancelled_read_ends(area):
+    url, local = area
+    (local / "f").write_bytes(bytes(1_000))
+    fs, path = fsspec.core.url_to_fs(f"{url}/f")
+
+    async def cancelled():
+        task = asyncio.ensure_future(fs._cat_file(path, 0, 1_000))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await fs._cat_file(path, 0, 3)
+
+    assert asyncio.run(cancelled()) == bytes(3)
+
+
+def read_in_child(url, queue):
+    towpath_fs.register()
+    queue.put(fsspec.open(url).open().read())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes(area, method):
+    url, local = area
+    (local / "f").write_bytes(b"content")
+    assert fsspec.open(f"{url}/f").open().read() == b"content"
+    fsspec.asyn.reset_lock()
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    child = context.Process(target=read_in_child, args=(f"{url}/f", queue))
+    child.start()
+    assert queue.get(timeout=60) == b"content"
+    child.join(30)
+    assert child.exitcode == 0
+
+
+def test_errors_name_their_cause(area, server):
+    url, _ = area
+    fs, path = fsspec.core.url_to_fs(url)
+    with pytest.raises(FileNotFoundError, match=f"{path}/none"):
+        fs.cat_file(f"{path}/none")
+    with pytest.raises((IsADirectoryError, FileNotFoundError)):
+        fs.open(path)
+    scheme = url.partition(":")[0]
+    nobody, _ = fsspec.core.url_to_fs(f"{scheme}://127.0.0.1:1//f", wait=1)
+    with pytest.raises(OSError, match="127.0.0.1:1"):
+        nobody.exists("/f")
+    with pytest.raises(ValueError, match="wait: -1"):
+        fsspec.filesystem(scheme, hostid="127.0.0.1", wait=-1)
+
+
+def test_uproot(area):
+    url, local = area
+    values = np.arange(100_000, dtype=np.float64)
+    with uproot.recreate(local / "f.root") as file:
+        file["t"] = {"x": values, "y": -values}
+    with uproot.open(f"{url}/f.root") as file:
+        assert np.array_equal(file["t"]["y"].array(library="np"), -values)
+    (part,) = uproot.iterate(f"{url}/*.root:t", ["x"], step_size="1 GB", library="np")
+    assert np.array_equal(part["x"], values)
+
+
+def test_pandas_and_pyarrow(area):
+    url, _ = area
+    frame = pd.DataFrame({"x": np.arange(50_000), "name": [f"n{number}" for number in range(50_000)]})
+    frame.to_parquet(f"{url}/f.parquet")
+    frame.to_csv(f"{url}/f.csv", index=False)
+    assert pd.read_parquet(f"{url}/f.parquet", columns=["x"]).x.equals(frame.x)
+    assert pd.read_csv(f"{url}/f.csv").equals(frame)
+
+
+def test_reads_go_through_the_agent(binary, server, monkeypatch, tmp_path):
+    directory, address = server
+    (directory / "agent.txt").write_bytes(b"content")
+    monkeypatch.setenv("TOWPATH_AGENT_DIRECTORY", str(tmp_path / "agent"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    url = f"root://{address}//agent.txt"
+
+    def agent(*arguments: str) -> str:
+        return subprocess.run([binary, "agent", *arguments], check=True, capture_output=True, text=True).stdout
+
+    setting = agent("env", url).strip().removeprefix("export TOWPATH_AGENT=")
+    try:
+        monkeypatch.setenv("TOWPATH_AGENT", setting)
+        fs, path = fsspec.core.url_to_fs(url)
+        fs.invalidate_cache()
+        assert fs.cat_file(path, 0, 4) == b"cont" and fs.open(path).read() == b"content"
+        assert address in agent("status")
+    finally:
+        agent("stop")
+
+
+def test_urls():
+    for url, kind, path, back in [
+        ("root://user@host:1095//a/b", towpath_fs.RootFileSystem, "/a/b", None),
+        ("root://host/a", towpath_fs.RootFileSystem, "/a", "root://host//a"),
+        ("roots://host//", towpath_fs.RootFileSystem, "/", None),
+        ("towpath://host//a", towpath_fs.RootFileSystem, "/a", None),
+        ("davs://host/a%20b/", towpath_fs.HttpFileSystem, "/a%20b", "davs://host/a%20b"),
+        ("https://host/a?x=y", towpath_fs.HttpFileSystem, "/a?x=y", None),
+        ("s3://bucket/a/b", towpath_fs.S3FileSystem, "/a/b", None),
+    ]:
+        fs, found = fsspec.core.url_to_fs(url)
+        assert (type(fs), found, fs.unstrip_protocol(found)) == (kind, path, back or url)
+    pickled = fsspec.AbstractFileSystem.from_json(fsspec.core.url_to_fs("davs://host/a")[0].to_json())
+    assert (pickled.hostid, pickled.scheme) == ("host", "davs")
+    assert Path(towpath_fs.__file__).name == "__init__.py"

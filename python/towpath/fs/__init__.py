@@ -1,0 +1,358 @@
+"""fsspec file systems: files at storages over `root(s)://`, `http(s)://`, `dav(s)://` and `s3://`, for uproot, pandas, pyarrow, dask, zarr.
+
+    >>> import fsspec, uproot
+    >>> events = uproot.open("root://host//path/file.root")["Events"]  # doctest: +SKIP
+    >>> with fsspec.open("davs://host/path/table.csv", "rt") as file:  # doctest: +SKIP
+    ...     lines = file.readlines()
+
+Installing the package with its extra `towpath[fs]` registers `root`, `roots`, `xroot`, `xroots`, `dav`, `davs` and `towpath`; `towpath://`
+is `root://`. fsspec has file systems of its own for `http`, `https` and `s3`: `register` replaces them.
+
+- A file system is one storage. Its paths begin with a slash; those over HTTP are percent-encoded, as in URLs.
+- All ranges of `cat_ranges` of one file are one request. A file that is read stays open for a while, pinned to one version: if it changes,
+  the next read raises `OSError`, and the one after it opens the new version.
+- A written file is visible when it is closed, and replaces an existing one in one step. If the block of `with fs.open(…)` ends with an
+  exception, nothing is visible; that of `with fsspec.open(…)` cannot tell, because fsspec closes the file as if it were complete.
+- `put`, `get` and `cp` copy with verification.
+- Errors are subclasses of `OSError`, with the party at fault in their message.
+- If `TOWPATH_AGENT` is set (`towpath agent env`), files over these protocols except `s3` are read through the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import fsspec
+from fsspec.asyn import AsyncFileSystem, sync_wrapper
+from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+from fsspec.utils import isfilelike
+
+from towpath.fs.calls import OpenFiles, call, storages
+from towpath.fs.files import ReadableFile, WritableFile
+
+__all__ = ["HttpFileSystem", "RootFileSystem", "S3FileSystem", "StorageFileSystem", "register"]
+
+_TYPE_BITS = {"directory": stat.S_IFDIR, "file": stat.S_IFREG}
+_DEFAULT_MODES = {"directory": 0o755, "file": 0o644}
+
+
+class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
+    """One storage. Use a class for its protocol."""
+
+    root_marker = "/"
+    protocol: ClassVar[tuple[str, ...]] = ()
+    has_encoded_paths: ClassVar[bool] = False
+    """Whether paths are percent-encoded."""
+
+    def __init__(
+        self,
+        hostid: str,
+        *,
+        scheme: str | None = None,
+        token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        wait: float | None = None,
+        asynchronous: bool = False,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **options: Any,
+    ) -> None:
+        """Opens no connection.
+
+        - `hostid`: host, with a port unless it is the default one, and perhaps a user before it (`user@host:port`); of S3 the bucket.
+        - `scheme`: of URLs; that of the class by default.
+        - `token`: bearer token. By default it is found as in the commands (`BEARER_TOKEN`, `BEARER_TOKEN_FILE`, …).
+        - `ca_file`: file or directory with certificates to trust in addition to those of the system.
+        - `wait`: seconds for which a storage may be silent.
+        """
+        super().__init__(asynchronous=asynchronous, loop=loop, **options)
+        self.hostid, self.scheme = hostid, scheme or self.protocol[0]
+        self._storages = storages(token, os.fspath(ca_file) if ca_file else None, wait, os.getpid())
+        self._open_files = OpenFiles(self._storages.open)
+
+    # Paths and URLs
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        text = os.fspath(path)
+        scheme, separator, rest = text.partition("://")
+        if separator and scheme in cls.protocol:
+            text = "/" + rest.partition("/")[2].lstrip("/")
+        return text.rstrip("/") or cls.root_marker
+
+    @classmethod
+    def _get_kwargs_from_urls(cls, url: str) -> dict[str, Any]:
+        scheme, separator, rest = url.partition("://")
+        return {"hostid": rest.partition("/")[0], "scheme": scheme} if separator else {}
+
+    def unstrip_protocol(self, name: str) -> str:
+        """Returns the URL of a path."""
+        path = self._strip_protocol(name)
+        return f"{self.scheme}://{self.hostid}{path}"
+
+    def _url(self, path: str) -> str:
+        """Returns the URL of a path for the native module."""
+        return self.unstrip_protocol(path)
+
+    def _read_url(self, path: str) -> str:
+        """Returns the URL for reading: that through the agent, if there is one."""
+        return os.environ.get("TOWPATH_AGENT", "") + self._url(path)
+
+    # Properties
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        return _entry(path, await call(self._storages.stat, self._url(path)))
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """Lists a directory; the result for a file is its own entry. A listing is never from a cache."""
+        path = self._strip_protocol(path)
+        try:
+            found = await call(self._storages.list, self._url(path))
+        except NotADirectoryError:
+            entries = [await self._info(path)]
+        else:
+            names = ((quote(name) if self.has_encoded_paths else name, properties) for name, properties in found)
+            entries = [_entry(f"{path.rstrip('/')}/{name}", properties) for name, properties in names]
+        return entries if detail else [entry["name"] for entry in entries]
+
+    async def _exists(self, path: str, **_: Any) -> bool:
+        """Returns whether there is something. Raises `OSError` if the storage does not tell."""
+        return await self._type(path) is not None
+
+    async def _isfile(self, path: str) -> bool:
+        return await self._type(path) == "file"
+
+    async def _isdir(self, path: str) -> bool:
+        return await self._type(path) == "directory"
+
+    async def _type(self, path: str) -> str | None:
+        try:
+            return str((await self._info(path))["type"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    async def _modified(self, path: str) -> datetime.datetime:
+        """Returns the time of the last change of the content. Raises `OSError` if the storage does not tell it."""
+        info = await self._info(path)
+        if "mtime" not in info:
+            raise OSError(f"{self._url(path)}: the storage does not tell the time of the last change")
+        return datetime.datetime.fromtimestamp(info["mtime"], tz=datetime.timezone.utc)
+
+    async def _checksum(self, path: str, algorithm: str = "adler32") -> tuple[str, str]:
+        """Returns the name of a checksum (`adler32`, `crc32c`, `md5`, …) and its hexadecimal digits. The storage computes it if it can;
+        otherwise the file is read."""
+        return algorithm, await call(self._storages.digest, self._url(path), algorithm)
+
+    # Reading
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        url = self._read_url(path)
+        if (start or 0) < 0 or end is None or end < 0:
+            size = (await self._open_files.use(url, lambda file: call(file.stat)))["size"]
+            start, end = _within(start or 0, size), size if end is None else _within(end, size)
+        first, length = start or 0, max(end - (start or 0), 0)
+        return await self._open_files.use(url, lambda file: call(file.read, first, length))
+
+    async def _cat_ranges(
+        self,
+        paths: list[str],
+        starts: int | list[int],
+        ends: int | list[int],
+        max_gap: int | None = None,
+        batch_size: int | None = None,
+        on_error: str = "return",
+        **_: Any,
+    ) -> list[Any]:
+        """Reads all ranges of a file with one request. `max_gap` and `batch_size` are for other file systems, and ignored."""
+        starts, ends = (value if isinstance(value, Iterable) else [value] * len(paths) for value in (starts, ends))
+        if not len(paths) == len(starts) == len(ends):
+            raise ValueError(f"paths, starts, ends: expected as many, not {len(paths)}, {len(starts)} and {len(ends)}")
+        places: dict[str, list[int]] = {}
+        for at, path in enumerate(paths):
+            places.setdefault(path, []).append(at)
+        results: list[Any] = [None] * len(paths)
+        if any((start or 0) < 0 or end is None or end < 0 for start, end in zip(starts, ends, strict=True)):
+            coroutines = [self._cat_file(*one) for one in zip(paths, starts, ends, strict=True)]
+            results = await asyncio.gather(*coroutines, return_exceptions=True)
+        else:
+            ranges = {path: [(starts[at] or 0, max(ends[at] - (starts[at] or 0), 0)) for at in of_path] for path, of_path in places.items()}
+            read = await asyncio.gather(*(self._ranges(path, ranges[path]) for path in places))
+            for of_path, found in zip(places.values(), read, strict=True):
+                for at, one in zip(of_path, found, strict=True):
+                    results[at] = one
+        failed = next((one for one in results if isinstance(one, BaseException)), None)
+        if failed is not None and on_error != "return":
+            raise failed
+        return results
+
+    async def _ranges(self, path: str, ranges: list[tuple[int, int]]) -> list[Any]:
+        """Returns the bytes of each range (offset, length), or its exception."""
+        url = self._read_url(path)
+        try:
+            found = await self._open_files.use(url, lambda file: call(file.read_ranges, ranges))
+        except OSError as error:
+            return [error] * len(ranges)
+        results = [one if isinstance(one, bytes) else OSError(*one) for one in found]
+        if any(isinstance(one, OSError) for one in results):
+            self._open_files.drop(url)
+        return results
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True, **options: Any) -> Any:
+        """Opens a file: `rb`, `wb` (visible when it is closed), or `xb` (refuses an existing one). Files cannot be appended to."""
+        if mode == "rb":
+            return ReadableFile(self, path, block_size=block_size or "default", **options)
+        if mode not in ("wb", "xb"):
+            raise NotImplementedError(f"mode {mode!r}: expected rb, wb or xb, as storages replace files as a whole")
+        return WritableFile(self, path, mode, block_size=block_size or "default", autocommit=autocommit, **options)
+
+    # Changes
+
+    async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        file = await call(self._storages.create, self._url(path), mode == "create")
+        await call(file.write, 0, bytes(value))
+        await call(file.commit, len(value))
+        self._open_files.drop(self._read_url(path))
+
+    async def _put_file(self, lpath: str, rpath: str, callback: Callback = DEFAULT_CALLBACK, mode: str = "overwrite", **_: Any) -> None:
+        if os.path.isdir(lpath):
+            return await self._makedirs(rpath, exist_ok=True)
+        if mode == "create" and await self._exists(rpath):
+            raise FileExistsError(f"{self._url(rpath)} exists")
+        callback.set_size(os.path.getsize(lpath))
+        callback.relative_update(await call(self._storages.copy, os.path.abspath(lpath), self._url(rpath)))
+        self._open_files.drop(self._read_url(rpath))
+
+    async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **_: Any) -> None:
+        info = await self._info(rpath)
+        if info["type"] == "directory":
+            return os.makedirs(lpath, exist_ok=True)
+        callback.set_size(info["size"])
+        if isfilelike(lpath):
+            lpath.write(await self._cat_file(rpath))
+            callback.relative_update(info["size"])
+            return
+        os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+        callback.relative_update(await call(self._storages.copy, self._url(rpath), os.path.abspath(lpath)))
+
+    async def _cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        if await self._isdir(path1):
+            return await self._makedirs(path2, exist_ok=True)
+        await call(self._storages.copy, self._url(path1), self._url(path2))
+        self._open_files.drop(self._read_url(path2))
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        path = self._strip_protocol(path)
+        if create_parents and (parent := self._parent(path)) != self.root_marker:
+            await call(self._storages.make_directory, self._url(parent), True)
+        await call(self._storages.make_directory, self._url(path), False)
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        if not exist_ok and await self._exists(path):
+            raise FileExistsError(f"{self._url(path)} exists")
+        await call(self._storages.make_directory, self._url(path), True)
+
+    async def _rm_file(self, path: str, **_: Any) -> None:
+        await call(self._storages.remove_file, self._url(path))
+        self._open_files.drop(self._read_url(path))
+
+    async def _rmdir(self, path: str) -> None:
+        await call(self._storages.remove_directory, self._url(path))
+
+    async def _rm(self, path: str | list[str], recursive: bool = False, batch_size: int | None = None, **_: Any) -> None:
+        """Removes files; with `recursive` also directories, after what is in them."""
+        found = await self._expand_path(path, recursive=recursive)
+        types = dict(zip(found, await asyncio.gather(*map(self._type, found)), strict=True))
+        await asyncio.gather(*(self._rm_file(one) for one in found if types[one] != "directory"))
+        directories = [one for one in found if types[one] == "directory"]
+        if directories and not recursive:
+            raise IsADirectoryError(f"{self._url(directories[0])} is a directory")
+        for one in sorted(directories, key=lambda directory: directory.count("/"), reverse=True):
+            await self._rmdir(one)
+
+    async def _mv(self, path1: str, path2: str, **_: Any) -> None:
+        """Renames a file or a directory; into `path2` if that is a directory, otherwise in place of an existing file."""
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        if await self._isdir(path2):
+            path2 = f"{path2.rstrip('/')}/{path1.rpartition('/')[2]}"
+        await call(self._storages.rename, self._url(path1), self._url(path2), True)
+        for path in (path1, path2):
+            self._open_files.drop(self._read_url(path))
+
+    async def _chmod(self, path: str, mode: int) -> None:
+        """Changes the permission bits."""
+        await call(self._storages.set_mode, self._url(path), mode)
+
+    mv = sync_wrapper(_mv)
+    chmod = sync_wrapper(_chmod)
+    checksum = sync_wrapper(_checksum)
+    modified = sync_wrapper(_modified)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Closes the file that was read at `path`, or all of them. There is no cache of listings."""
+        self._open_files.drop(None if path is None else self._read_url(path))
+
+
+class RootFileSystem(StorageFileSystem):
+    """A storage over the xroot protocol; `roots` requires TLS."""
+
+    protocol = ("root", "roots", "xroot", "xroots", "towpath")
+
+    def unstrip_protocol(self, name: str) -> str:
+        """Returns the URL of a path."""
+        return f"{self.scheme}://{self.hostid}/{self._strip_protocol(name)}"
+
+    def _url(self, path: str) -> str:
+        return self.unstrip_protocol(path).replace("towpath://", "root://", 1)
+
+
+class HttpFileSystem(StorageFileSystem):
+    """A storage over HTTP and WebDAV."""
+
+    protocol = ("davs", "dav", "https", "http")
+    has_encoded_paths = True
+
+
+class S3FileSystem(StorageFileSystem):
+    """A bucket. Keys, region and endpoint are those of the commands (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …)."""
+
+    protocol = ("s3",)
+    has_encoded_paths = True
+
+    def _read_url(self, path: str) -> str:
+        return self._url(path)
+
+
+def register() -> None:
+    """Replaces the file systems of fsspec for all protocols of towpath in this process, `http`, `https` and `s3` among them."""
+    for kind in (RootFileSystem, HttpFileSystem, S3FileSystem):
+        for protocol in kind.protocol:
+            fsspec.register_implementation(protocol, kind, clobber=True)
+
+
+def _within(place: int, size: int) -> int:
+    """Returns a place from the start of a file; a negative one is from its end."""
+    return min(place, size) if place >= 0 else max(size + place, 0)
+
+
+def _entry(path: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """Returns the properties of a path as fsspec names them. Storages do not tell users and links: these are constants."""
+    kind = properties["type"]
+    entry = {"name": path, "size": properties["size"], "type": kind, "islink": properties["islink"], "uid": 0, "gid": 0, "nlink": 1}
+    entry["mode"] = _TYPE_BITS.get(kind, 0) | properties.get("mode", _DEFAULT_MODES.get(kind, 0))
+    for name in ("mtime", "ctime", "atime"):
+        with contextlib.suppress(KeyError):
+            entry[name] = properties[f"{name}_ns"] / 1e9
+    if "version" in properties:
+        entry["ETag"] = properties["version"]
+    if properties["digests"]:
+        entry["digests"] = properties["digests"]
+    return entry
