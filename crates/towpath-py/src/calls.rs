@@ -83,7 +83,7 @@ impl<T: ?Sized> Drop for Held<T> {
 }
 
 fn deliver<T>(done: &Py<PyAny>, outcome: Result<T>, convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>>) {
-    // Fails while the interpreter ends, when nobody waits any more.
+    // Fails while the interpreter ends; then no task waits for the result.
     let _ = Python::try_attach(|py| {
         let called = match outcome {
             Ok(value) => convert(py, value).and_then(|value| done.call1(py, (value, py.None()))),

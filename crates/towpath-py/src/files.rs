@@ -315,7 +315,7 @@ impl WriteFile {
         submit(py, &self.handle.runtime, done, commit, |py, _| Ok(py.None()))
     }
 
-    /// Removes what was written.
+    /// Removes the written data.
     fn abort(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Call> {
         let handle = self.handle.get();
         let abort = located(self.place.clone(), async move { handle.abort().await });
@@ -332,7 +332,7 @@ fn none(py: Python<'_>, (): ()) -> PyResult<Py<PyAny>> {
     Ok(py.None())
 }
 
-/// Returns metadata as a dictionary; what is unknown is missing.
+/// Returns metadata as a dictionary, without unknown properties.
 fn properties<'py>(py: Python<'py>, metadata: &Metadata) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     let kind = match metadata.kind {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExactCache(BaseCache):  # type: ignore[misc]
-    """Fetches what is read and nothing else, unless reads follow each other: then the window grows from that of a read to the block size.
+    """Fetches exactly the bytes of a read, unless reads follow each other: then the window grows to the block size.
 
     The last block that was fetched is kept.
     """
@@ -96,11 +96,11 @@ class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
         self.fs.invalidate_cache(self.path)
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes the written data."""
         sync(self.fs.loop, call, self._file.abort)
 
     def __del__(self) -> None:
-        """What is not closed is not visible: the upload ends with its handle."""
+        """Leaves a file that was not closed invisible: the upload ends with its handle."""
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is None:

@@ -19,7 +19,7 @@ const START_TIME: Duration = Duration::from_secs(20);
 const OTHER_START_TIME: Duration = Duration::from_secs(2);
 /// Time between two attempts to find it.
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(20);
-/// Size of a log in bytes from which on the next agent begins a new one.
+/// Maximum size in bytes of a log that the next agent continues.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Number of bytes at the end of a log that are printed if an agent does not start.
 const SHOWN_LOG_BYTES: usize = 2000;

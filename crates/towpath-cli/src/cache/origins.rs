@@ -176,8 +176,8 @@ impl ListedStorages {
     }
 
     /// Creates the list of an agent: the hosts of the settings, and those that its user appends to `file`
-    /// ([`permit`]). Storages get what they get from the user's own commands: the user's token or password; they may
-    /// redirect to any address.
+    /// ([`permit`]). Storages get the token or the password of the user, as from the user's own commands, and may redirect
+    /// to any address.
     ///
     /// # Errors
     /// A host is invalid.

@@ -1,4 +1,4 @@
-//! `towpath agent`: its start, its end, and what it may contact.
+//! `towpath agent`: its start, its end, and the storages that it may contact.
 
 use std::{
     fs::{Permissions, set_permissions},
