@@ -14,10 +14,15 @@ import sys
 import awkward
 import numpy
 import uproot
+from fsspec import register_implementation
 from uproot.source import file, fsspec, http, xrootd
+
+# Another package may have registered file systems of its own for this protocol.
+register_implementation("root", "fsspec_xrootd.XRootDFileSystem", clobber=True)
 
 SOURCES = {
     "default": None,
+    "towpath": None,
     "fsspec": fsspec.FSSpecSource,
     "XRootDSource": xrootd.XRootDSource,
     "MultithreadedXRootDSource": xrootd.MultithreadedXRootDSource,
@@ -33,6 +38,10 @@ MISREAD = ("std-containers-split00.root", "ndim-slice.root")
 
 def opened(source: str, url: str):
     """Opens a ROOT file."""
+    if source == "towpath":
+        import towpath.fs
+
+        towpath.fs.register()
     handler = SOURCES[source]
     return uproot.open({url: None}, **({"handler": handler} if handler else {}))
 

@@ -343,6 +343,7 @@ const FORWARDED: Capabilities = Capabilities {
     digests: Algorithms::DEFAULT,
     resume: false,
     queries: true,
+    confirms: false,
 };
 
 #[cfg(test)]

@@ -245,7 +245,7 @@ impl Origin {
             let error = Error::new(Fault::Unsupported, "files of this origin have no queries");
             return Err(error.in_store(&*self.name).at(target));
         }
-        let options = OpenOptions { query: target.query().cloned(), ..options };
+        let options = OpenOptions { query: target.query().cloned(), confirms: true, ..options };
         let held = options.held.clone();
         let handle = self.store.open(&self.identity(caller), &self.path(target)?, options).await?;
         if target.query().is_some()

@@ -64,14 +64,16 @@ pub(crate) struct OpenFile {
     pub(crate) origin: Arc<Origin>,
     pub(crate) handle: Arc<dyn ReadHandle>,
     size: u64,
-    /// Whether the origin may answer a read after a change of the file without noticing: its tags are weak.
+    /// Whether the origin may answer a read after a change of the file without noticing: its tags are weak, and its store
+    /// does not confirm each read.
     is_weak: bool,
 }
 
 impl OpenFile {
     /// Wraps an open file with its metadata.
     pub(crate) fn new(origin: &Arc<Origin>, handle: Arc<dyn ReadHandle>, metadata: &Metadata) -> Self {
-        let is_weak = metadata.version.as_ref().is_none_or(VersionTag::is_weak);
+        let is_weak =
+            metadata.version.as_ref().is_none_or(VersionTag::is_weak) && !origin.store.capabilities().confirms;
         Self { origin: Arc::clone(origin), handle, size: metadata.size, is_weak }
     }
 
@@ -89,7 +91,7 @@ impl OpenFile {
         self.handle.read(self.size.saturating_sub(1), 1).await.map(drop)
     }
 
-    /// Checks that everything read so far was of the opened version. Costs a round trip if the tags are weak.
+    /// Checks that everything read so far was of the opened version. Costs a round trip unless each response is.
     ///
     /// # Errors
     /// `Changed`; errors of the origin.

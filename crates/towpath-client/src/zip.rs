@@ -119,7 +119,13 @@ async fn read_exactly(file: &dyn ReadHandle, offset: u64, bytes: u64) -> Result<
 impl Store for ZipStore {
     fn capabilities(&self) -> Capabilities {
         let digests = [Algorithm::Crc32].into_iter().collect::<Algorithms>();
-        Capabilities { attributes: false, digests, queries: false, ..self.inner.capabilities().without_changes() }
+        Capabilities {
+            attributes: false,
+            digests,
+            queries: false,
+            confirms: false,
+            ..self.inner.capabilities().without_changes()
+        }
     }
 
     async fn stat(&self, caller: &Caller, path: &StorePath) -> Result<Metadata> {

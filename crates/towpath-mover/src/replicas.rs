@@ -182,6 +182,7 @@ impl Store for Replicas {
             digests: Algorithm::ALL.into_iter().collect(),
             resume: false,
             queries: false,
+            confirms: false,
         }
     }
 

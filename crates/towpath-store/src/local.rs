@@ -531,6 +531,7 @@ fn capabilities(root: &Root) -> Result<Capabilities> {
         digests: Algorithm::ALL.into_iter().collect(),
         resume: write,
         queries: false,
+        confirms: false,
     })
 }
 

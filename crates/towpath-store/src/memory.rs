@@ -184,6 +184,7 @@ impl Store for MemoryStore {
             digests: Algorithm::ALL.into_iter().collect(),
             resume: false,
             queries: false,
+            confirms: false,
         }
     }
 

@@ -326,6 +326,10 @@ pub struct OpenOptions {
     pub known: Option<Metadata>,
     /// Directives of the client to a cache. Ignored by stores without one.
     pub cache: CacheDirectives,
+    /// Each result of a read is certainly of the opened version: a store whose servers may answer a read after a change
+    /// without noticing compares the version once more before it returns the result. Ignored by stores without
+    /// [`Capabilities::confirms`].
+    pub confirms: bool,
     /// What selects the content together with the path, as the client encoded it in its URL, without tokens: `?` and a
     /// query; or `/` and a last name of more than [`crate::MAX_NAME_BYTES`], perhaps with a query. Ignored by stores
     /// without [`Capabilities::queries`].
@@ -506,6 +510,9 @@ pub struct Capabilities {
     pub resume: bool,
     /// Files may differ by the query of their URL ([`OpenOptions::query`]).
     pub queries: bool,
+    /// Reads can be confirmed to be of the opened version ([`OpenOptions::confirms`]), with fewer round trips than a
+    /// read past the end takes.
+    pub confirms: bool,
 }
 
 impl Capabilities {
@@ -527,6 +534,7 @@ impl Capabilities {
             digests: self.digests.intersection(other.digests),
             resume: self.resume && other.resume,
             queries: self.queries && other.queries,
+            confirms: self.confirms && other.confirms,
         }
     }
 

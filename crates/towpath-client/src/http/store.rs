@@ -105,6 +105,7 @@ impl Store for HttpStore {
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
             resume: features.is_towpath.possible() && features.takes_parts.possible() && features.resumes.possible(),
             queries: true,
+            confirms: false,
         }
     }
 

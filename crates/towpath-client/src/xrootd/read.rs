@@ -133,7 +133,8 @@ impl RemoteFile {
     async fn pin(&self, stream: &ReadStream, reply: &OpenReply) -> Result<&Metadata, Failure> {
         let stat = match &reply.stat {
             Some(stat) => stat.clone(),
-            None => self.stat_handle(stream, reply.handle).await?,
+            // Of servers that do not return it with the open.
+            None => submit_stat(stream, reply.handle).await?,
         };
         let mut found = metadata::of_stat(&stat);
         if let Some(digest) = reply.checksum.as_ref().and_then(metadata::entry_digest) {
@@ -160,15 +161,6 @@ impl RemoteFile {
         Error::new(Fault::Changed, message)
     }
 
-    /// Requests the metadata, for servers that do not return them with the open.
-    async fn stat_handle(&self, stream: &ReadStream, handle: FileHandle) -> Result<StatInfo, Failure> {
-        let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
-        let finished = stream.file.session.submit(OutgoingRequest::new(Request::from(stat), 64 << 10)).finished().await;
-        finished.outcome?;
-        StatInfo::decode(Bytes::from(finished.buffer))
-            .map_err(|error| Failure::Fatal(stream.file.session.garbled(&error)))
-    }
-
     /// Makes one attempt at the request of `send`, which receives the file's handle, and its size if known. If the
     /// handle can be predicted, the request is sent together with the open; after a wrong prediction, it is sent again.
     pub(super) async fn attempt<F>(
@@ -183,7 +175,7 @@ impl RemoteFile {
         let start = buffer.len();
         let mut buffer = buffer;
         if let HandleState::Guessed(guess) = stream.file.handle_state() {
-            let (attempt, opened) = futures::future::join(send(guess, None, buffer), stream.file.opened()).await;
+            let (attempt, opened) = futures::future::join(send(guess, None, buffer), self.opened(stream)).await;
             // The server's support of pages was predicted too.
             let unheard_of =
                 matches!(attempt.outcome, Err(Failure::Refused(_))) && !stream.site.wants_pages(&stream.file.session);
@@ -205,9 +197,18 @@ impl RemoteFile {
 
     /// Returns handle and size once the file is open in this stream and has the expected version.
     async fn pinned(&self, stream: &ReadStream) -> Result<(FileHandle, u64), Failure> {
-        let reply = stream.file.opened().await?;
+        let reply = self.opened(stream).await?;
         let pinned = self.pin(stream, &reply).await?;
         Ok((reply.handle, pinned.size))
+    }
+
+    /// Waits for the open. If each read is to be confirmed, the server is queried meanwhile whether it does that itself.
+    async fn opened(&self, stream: &ReadStream) -> Result<OpenReply, Failure> {
+        let opened = stream.file.opened();
+        match self.options.confirms {
+            true => futures::future::join(opened, stream.site.may_be_ours_by(&stream.file.session)).await.0,
+            false => opened.await,
+        }
     }
 
     /// Returns how to verify a range requested now.
@@ -230,7 +231,7 @@ impl RemoteFile {
         let left = size.map_or(u64::MAX, |size| size.saturating_sub(range.offset));
         let length = range.length.min(usize::try_from(left).unwrap_or(usize::MAX));
         if length == 0 {
-            return Attempt { buffer, bad_pages: Vec::new(), outcome: Ok(()) };
+            return Attempt { buffer, bad_pages: Vec::new(), outcome: Ok(()), after: None };
         }
         fetch(&stream.site, &stream.file.session, handle, ByteRange { length, ..range }, buffer, self.check()).await
     }
@@ -250,7 +251,7 @@ impl RemoteFile {
             let done = buffer.len() - start;
             let rest = ByteRange { offset: range.offset + done as u64, length: range.length - done };
             // Counted before the open, so that concurrent requests do not all choose this stream too.
-            let _load = stream.file.session.loaded(rest.length);
+            let load = stream.file.session.loaded(rest.length);
             let attempt =
                 self.attempt(&stream, buffer, |handle, size, buffer| self.piece(&stream, handle, size, rest, buffer));
             let (attempt, looked) = futures::future::join(attempt, self.look(&stream)).await;
@@ -259,10 +260,12 @@ impl RemoteFile {
                 let message = "the connection was lost, and with it the data already read";
                 return Err(Error::new(Fault::Unavailable, message).blamed_on(Blame::Network));
             }
+            drop(load);
             let mended = self.mend(&stream, rest.offset, start + done, &mut buffer, attempt.bad_pages).await;
             match looked.and(attempt.outcome).and(mended) {
                 Ok(()) => {
                     self.check_length(&stream, range, buffer.len() - start)?;
+                    self.confirm(&stream, attempt.after.as_ref()).await?;
                     return Ok(buffer);
                 }
                 Err(failure) => {
@@ -351,7 +354,7 @@ impl ReadHandle for RemoteFile {
         let mut retry_state = self.origin.retry_state(true);
         loop {
             let stream = self.read_stream(0, &mut retry_state).map_err(|error| error.at(&self.path))?;
-            let found = match stream.file.opened().await {
+            let found = match self.opened(&stream).await {
                 Ok(reply) => self.pin(&stream, &reply).await.cloned(),
                 Err(failure) => Err(failure),
             };
@@ -418,5 +421,20 @@ impl ReadHandle for RemoteFile {
 
     fn check_version(&self) -> Result<()> {
         if self.version_check.has_changed() { Err(self.changed().at(&self.path)) } else { Ok(()) }
+    }
+}
+
+/// Sends a request for the metadata of an open file, after the requests that were submitted before.
+pub(super) fn submit_stat(
+    stream: &ReadStream,
+    handle: FileHandle,
+) -> impl Future<Output = Result<StatInfo, Failure>> + Send + use<> {
+    let stat = Stat { options: StatOptions::NONE, wants: 0, wants_node: false, target: Target::Handle(handle) };
+    let session = Arc::clone(&stream.file.session);
+    let pending = session.submit(OutgoingRequest::new(Request::from(stat), 64 << 10));
+    async move {
+        let finished = pending.finished().await;
+        finished.outcome?;
+        StatInfo::decode(Bytes::from(finished.buffer)).map_err(|error| Failure::Fatal(session.garbled(&error)))
     }
 }

@@ -70,6 +70,8 @@ struct ServerTraits {
 #[derive(Debug, Clone, Copy)]
 struct ServerSoftware {
     is_ours: bool,
+    /// Whether it is the reference implementation.
+    is_xrootd: bool,
     /// Whether uploads can be resumed.
     resumes: bool,
     reopen: Option<ReopenMethod>,
@@ -89,6 +91,12 @@ pub(super) enum ReopenMethod {
     ByName,
 }
 
+/// Returns whether the server of a session is a proxy of others; `None` before it has reported it.
+fn is_proxy(session: &Session) -> Option<bool> {
+    let flags = session.established()?.flags;
+    Some(flags.contains(ServerFlags::attrProxy) || flags.contains(ServerFlags::attrCache))
+}
+
 /// Returns whether a request would treat the part of the path after a question mark as opaque information.
 fn is_split_on_the_wire(path: &StorePath) -> bool {
     path.as_bytes().contains(&b'?')
@@ -96,8 +104,14 @@ fn is_split_on_the_wire(path: &StorePath) -> bool {
 
 impl ServerSoftware {
     /// The value for a server that does not support the query, or responds like a third-party server.
-    const FOREIGN: Self =
-        Self { is_ours: false, resumes: false, reopen: None, takes_encoded_paths: false, lacks_third_party: false };
+    const FOREIGN: Self = Self {
+        is_ours: false,
+        is_xrootd: false,
+        resumes: false,
+        reopen: None,
+        takes_encoded_paths: false,
+        lacks_third_party: false,
+    };
 
     /// The words of the query.
     const WORDS: &'static [u8] = b"version towpath.resume towpath.share towpath.node tpc";
@@ -113,10 +127,11 @@ impl ServerSoftware {
         let lacks_third_party = (is_ours || is_xrootd) && tpc == b"tpc";
         if !is_ours {
             let reopen = is_xrootd.then_some(ReopenMethod::ByName);
-            return Self { reopen, lacks_third_party, ..Self::FOREIGN };
+            return Self { is_xrootd, reopen, lacks_third_party, ..Self::FOREIGN };
         }
         Self {
             is_ours,
+            is_xrootd,
             resumes: resume == b"1",
             reopen: (share == b"1").then_some(ReopenMethod::ByHandle),
             takes_encoded_paths: node == b"1",
@@ -299,11 +314,15 @@ impl Site {
 
     /// Returns the way to open a file once more that is being written in `session`; `None` if no way is known.
     pub(super) fn reopen_method(&self, session: &Session) -> Option<ReopenMethod> {
-        let flags = session.established()?.flags;
-        // Two opens at a proxy may be two separate opens at its origin.
-        let is_proxy = flags.contains(ServerFlags::attrProxy) || flags.contains(ServerFlags::attrCache);
         let reopen = self.software.get()?.reopen?;
-        (reopen == ReopenMethod::ByHandle || !is_proxy).then_some(reopen)
+        // Two opens at a proxy may be two separate opens at its origin.
+        (reopen == ReopenMethod::ByHandle || !is_proxy(session)?).then_some(reopen)
+    }
+
+    /// Returns whether the server has carried out a `readv` before it carries out the next request of the session. XRootD
+    /// reads vectors in the thread of the connection, and other ranges perhaps elsewhere; a proxy passes both on.
+    pub(super) fn reads_vectors_in_order(&self, session: &Session) -> bool {
+        self.software.get().is_some_and(|software| software.is_xrootd) && is_proxy(session) == Some(false)
     }
 
     /// Returns whether the server may be towpath, which shows an upload only after its close and supports promises. The
@@ -317,7 +336,7 @@ impl Site {
     }
 
     /// Like [`Self::may_be_ours`], with the query sent in `session`.
-    async fn may_be_ours_by(&self, session: &Session) -> bool {
+    pub(super) async fn may_be_ours_by(&self, session: &Session) -> bool {
         let answered = self.software.get_or_try_init(|| async {
             let words = Query::Config(Bytes::from_static(ServerSoftware::WORDS));
             let pending = session.submit(OutgoingRequest::new(words, 4096));

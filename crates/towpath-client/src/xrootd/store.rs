@@ -137,6 +137,7 @@ impl Store for XrootdStore {
             digests: Algorithms::DEFAULT,
             resume: self.origin.sites.resumes(&self.origin.server).unwrap_or(true),
             queries: false,
+            confirms: true,
         }
     }
 

@@ -12,7 +12,8 @@ use towpath_store::{ByteRange, Error, Fault, ReadHandle as _, Result, VectorRead
 
 use super::{
     connection::{Failure, OutgoingRequest},
-    read::{Attempt, ReadStream, RemoteFile, reopen},
+    metadata,
+    read::{Attempt, ReadStream, RemoteFile, reopen, submit_stat},
     sink::Sink,
 };
 
@@ -92,15 +93,22 @@ async fn read_together(file: &RemoteFile, group: &[IndexedRange]) -> Option<Vec<
     };
     let mut retry_state = file.origin.retry_state(true);
     let number = file.busy_stream();
+    let bytes = group.iter().map(|(_, range)| range.length + VectorElement::LEN).sum();
     loop {
         let stream = match file.read_stream(number, &mut retry_state) {
             Ok(stream) => stream,
             Err(error) => return everyone_fails(error),
         };
-        let attempt = file.attempt(&stream, Vec::new(), |handle, _, _| request(&stream, handle, group));
+        // Counted before the open, so that concurrent requests do not all choose this stream too.
+        let load = stream.file.session.loaded(bytes);
+        let attempt = file.attempt(&stream, Vec::new(), |handle, _, _| request(file, &stream, handle, group));
         let (attempt, looked) = futures::future::join(attempt, file.look(&stream)).await;
+        drop(load);
         let failure = match looked.and(attempt.outcome) {
             Ok(()) => {
+                if let Err(error) = file.confirm(&stream, attempt.after.as_ref()).await {
+                    return everyone_fails(error);
+                }
                 let results = sort(group, Bytes::from(attempt.buffer))?;
                 return Some(results.into_iter().map(|(index, data)| (index, Ok(data))).collect());
             }
@@ -114,7 +122,7 @@ async fn read_together(file: &RemoteFile, group: &[IndexedRange]) -> Option<Vec<
     }
 }
 
-async fn request(stream: &ReadStream, handle: FileHandle, group: &[IndexedRange]) -> Attempt {
+async fn request(file: &RemoteFile, stream: &ReadStream, handle: FileHandle, group: &[IndexedRange]) -> Attempt {
     let session = &stream.file.session;
     let element = |range: &ByteRange| VectorElement { handle, length: range.length as u32, offset: range.offset };
     let elements: Vec<VectorElement> = group.iter().map(|(_, range)| element(range)).collect();
@@ -123,11 +131,17 @@ async fn request(stream: &ReadStream, handle: FileHandle, group: &[IndexedRange]
         Ok(permit) => permit,
         Err(error) => return Attempt::failed(Vec::new(), 0, Failure::Fatal(error)),
     };
-    let _load = session.loaded(limit);
     let sink = Sink::Plain { buffer: Vec::with_capacity(limit), limit };
     let readv = Readv { path_id: PathId::MAIN, elements };
     let outgoing = OutgoingRequest { sink, permit: Some(permit), ..OutgoingRequest::new(readv, 0) };
-    session.submit(outgoing).finished().await.into()
+    let pending = session.submit(outgoing);
+    let stat = file.confirms_vectors(stream).then(|| submit_stat(stream, handle));
+    let mut attempt = Attempt::from(pending.finished().await);
+    if let Some(stat) = stat {
+        // Without a response the version is compared separately.
+        attempt.after = stat.await.ok().map(|found| metadata::of_stat(&found));
+    }
+    attempt
 }
 
 /// Returns the data of each range, which share the memory of the response; `None` unless every range has a response.

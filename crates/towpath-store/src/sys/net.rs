@@ -3,6 +3,7 @@
 mod control;
 mod info;
 mod peer_user;
+mod receive_window;
 mod resolver;
 
 use std::{
@@ -58,13 +59,15 @@ pub fn listen_beside(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpL
     socket.listen(BACKLOG)
 }
 
-/// Connects to `address` with Nagle's algorithm disabled. A peer that vanishes, because of lost power or network, is
+/// Connects to `address` with Nagle's algorithm disabled, and a receive window that does not slow a sender's start. A peer that vanishes, because of lost power or network, is
 /// detected within two minutes; the connection may be idle for any time.
 ///
 /// # Errors
 /// Errors of the system: refused, unreachable. There is no timeout except the kernel's.
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    receive_window::open(&socket);
+    let stream = socket.connect(address).await?;
     stream.set_nodelay(true)?;
     notice_loss(&stream)?;
     Ok(stream)

@@ -100,6 +100,7 @@ impl Store for S3Store {
             digests: Algorithm::ALL.into_iter().collect::<Algorithms>(),
             resume: false,
             queries: false,
+            confirms: false,
         }
     }
 

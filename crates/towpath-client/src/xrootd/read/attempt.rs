@@ -8,7 +8,7 @@ use towpath_proto::xrootd::{
     page::Page,
     request::{PgRead, Read},
 };
-use towpath_store::{Blame, ByteRange, Error, Fault};
+use towpath_store::{Blame, ByteRange, Error, Fault, Metadata};
 
 use crate::xrootd::{
     connection::{Failure, OutgoingRequest, RequestCompletion},
@@ -47,6 +47,8 @@ pub(in crate::xrootd) struct Attempt {
     pub(in crate::xrootd) buffer: Vec<u8>,
     pub(super) bad_pages: Vec<Page>,
     pub(in crate::xrootd) outcome: Result<(), Failure>,
+    /// The state of the file after the read, if it was requested with it.
+    pub(in crate::xrootd) after: Option<Metadata>,
 }
 
 impl Attempt {
@@ -62,13 +64,14 @@ impl Attempt {
     /// Creates the result of a failed attempt; data received after `start` are dropped.
     pub(in crate::xrootd) fn failed(mut buffer: Vec<u8>, start: usize, failure: Failure) -> Self {
         buffer.truncate(start);
-        Self { buffer, bad_pages: Vec::new(), outcome: Err(failure) }
+        Self { buffer, bad_pages: Vec::new(), outcome: Err(failure), after: None }
     }
 }
 
 impl From<RequestCompletion> for Attempt {
     fn from(finished: RequestCompletion) -> Self {
-        Self { buffer: finished.buffer, bad_pages: finished.bad_pages, outcome: finished.outcome.map(|_| ()) }
+        let RequestCompletion { buffer, bad_pages, outcome, .. } = finished;
+        Self { buffer, bad_pages, outcome: outcome.map(|_| ()), after: None }
     }
 }
 

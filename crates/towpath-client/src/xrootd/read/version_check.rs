@@ -3,8 +3,18 @@
 //! Read requests of the protocol do not name the version, so a `stat` of the handle periodically accompanies a read in
 //! the same flight. Times have whole seconds, so checks more frequent than [`INTERVAL`] would not detect more.
 //!
-//! A cache needs more: it confirms the version after each response. This check has a session without bulk data if the
-//! first one is busy; behind them it would wait until all of them arrived.
+//! A cache needs more: it confirms the version after each response ([`OpenOptions::confirms`]):
+//!
+//! | server | confirmation |
+//! | --- | --- |
+//! | towpath | none: it compares the version itself, after each read |
+//! | XRootD, `readv` | a `stat` right behind it in the session, in the same round trip |
+//! | others | a `stat` after the response |
+//!
+//! The last one has a session without bulk data if the first one is busy; behind them it would wait until all of them
+//! arrived.
+//!
+//! [`OpenOptions::confirms`]: towpath_store::OpenOptions::confirms
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,11 +23,11 @@ use std::{
 
 use towpath_proto::xrootd::FileHandle;
 use towpath_store::{
-    ReadHandle as _, Result,
+    Metadata, ReadHandle as _, Result,
     sys::clock::{self, Instant},
 };
 
-use super::{ReadStream, RemoteFile, reopen};
+use super::{ReadStream, RemoteFile, reopen, submit_stat};
 use crate::xrootd::{connection::Failure, metadata, session::HandleState};
 
 /// Validity of the last check.
@@ -82,6 +92,24 @@ impl RemoteFile {
         }
     }
 
+    /// Confirms that a read is of the version that was opened, if that is wanted. `after` is the state of the file after
+    /// the read, if it is known.
+    ///
+    /// # Errors
+    /// `Changed`; errors of the server.
+    pub(in crate::xrootd) async fn confirm(&self, stream: &ReadStream, after: Option<&Metadata>) -> Result<()> {
+        match after {
+            _ if !self.options.confirms || stream.site.is_known_to_be_ours() => Ok(()),
+            Some(found) => self.expect_pinned(found),
+            None => self.confirm_version().await,
+        }
+    }
+
+    /// Returns whether a `stat` behind a `readv` confirms it.
+    pub(in crate::xrootd) fn confirms_vectors(&self, stream: &ReadStream) -> bool {
+        self.options.confirms && stream.site.reads_vectors_in_order(&stream.file.session)
+    }
+
     /// Checks that everything that was read before is of the version that was opened. Costs a round trip.
     ///
     /// # Errors
@@ -106,11 +134,16 @@ impl RemoteFile {
     }
 
     async fn compare(&self, stream: &ReadStream, handle: FileHandle) -> Result<(), Failure> {
-        let found = metadata::of_stat(&self.stat_handle(stream, handle).await?);
+        let found = metadata::of_stat(&submit_stat(stream, handle).await?);
+        self.expect_pinned(&found).map_err(Failure::Fatal)
+    }
+
+    /// Checks that the file has the version that was opened, if one was.
+    fn expect_pinned(&self, found: &Metadata) -> Result<()> {
         match self.pinned.get() {
             Some(pinned) if found.size != pinned.size || found.mtime_ns != pinned.mtime_ns => {
                 self.version_check.changed();
-                Err(Failure::Fatal(self.changed()))
+                Err(self.changed())
             }
             _ => Ok(()),
         }
