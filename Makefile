@@ -6,11 +6,11 @@ TOWPATH = $(CARGO_TARGET_DIR)/release/towpath
 WHEELS = $(CARGO_TARGET_DIR)/wheels
 PACKAGES = $(CARGO_TARGET_DIR)/packages
 
-SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-cache demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
+SCRIPTS = fuzz/run $(addprefix .ci/,deny run wasm) $(addprefix bench/,peers run) $(addprefix interop/,demo demo-agent demo-cache demo-far peers run xrootd-captures.sh) $(addprefix packaging/,build image test wheel)
 
-.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-lab lab-claims bench-sched sched-plots build lint fmt unit wheel python package interop peers tools
+.PHONY: demo test fuzz bench bench-wan bench-alto bench-starvation bench-versions bench-fuzz bench-cache bench-analysis bench-lab lab-claims bench-sched sched-plots build lint fmt unit wheel python package interop peers tools
 
-demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache, order replicas, simulate a scheduler
+demo: tools build ## run the demo: copy and read real ROOT files between two servers, explain a long path, read through a cache and an agent, order replicas, simulate a scheduler
 	interop/demo $(TOWPATH)
 
 test: lint unit build python interop demo ## run all checks and tests
@@ -81,6 +81,10 @@ bench-fuzz: build ## measure the server's memory under fuzzed requests; results 
 bench-cache: build ## benchmark the site cache and its peers over emulated paths and loopback, as root; results in bench/results/cache
 	cargo build --release --locked --package towpath-testkit --examples
 	bench/run $(TOWPATH) --suite cache $(BENCH)
+
+bench-analysis: wheel peers ## benchmark reads of a few columns of a remote ROOT file over emulated paths, as root; results in bench/results/analysis
+	"$$(interop/peers --venv)/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/towpath-*.whl
+	bench/run $(TOWPATH) --suite analysis $(BENCH)
 
 bench-lab: build peers ## measure campaigns, predictions and BBR beside CUBIC over emulated paths, as root; results in bench/results/lab
 	venv=$$(interop/peers --venv) && export PYTHONPATH=python:python/tests/lab TOWPATH_PROGRAM=$(TOWPATH) && \

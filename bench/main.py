@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 
 import alto_jobs
 import alto_report
+import analysis_jobs
+import analysis_report
 import cache_jobs
 import cache_report
 import fuzz_jobs
@@ -85,6 +87,7 @@ SUITES = {
     "starvation": Suite(starvation_jobs.JOBS, starvation_report.document, starvation_report.table, RESULTS / "starvation"),
     "versions": Suite(versions_jobs.JOBS, versions_report.document, versions_report.table, RESULTS / "versions"),
     "cache": Suite(cache_jobs.JOBS, cache_report.document, cache_report.table, RESULTS / "cache"),
+    "analysis": Suite(analysis_jobs.JOBS, analysis_report.document, analysis_report.table, RESULTS / "analysis"),
     "sched": Suite(sched_jobs.JOBS, sched_report.document, sched_report.table, RESULTS / "sched"),
     "fuzz": Suite(fuzz_jobs.JOBS, fuzz_report.document, fuzz_report.table, RESULTS / "fuzz"),
 }
@@ -117,11 +120,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, epilog=" ".join(lists))
     parser.add_argument("--towpath", required=True, help="the towpath binary; the test kit's examples are in `examples` beside it")
     parser.add_argument("--peers", required=True, type=pathlib.Path, help="directory of the peers that bench/peers built")
-    parser.add_argument("--suite", choices=SUITES, default="loopback", help="transfers over loopback, transfers over emulated paths (needs root), the ALTO server, a server under attack, caches (needs root), the scheduler's simulator, comparison with an earlier version, or fuzzed requests [loopback]")
+    parser.add_argument("--suite", choices=SUITES, default="loopback", help="transfers over loopback, transfers over emulated paths (needs root), the ALTO server, a server under attack, caches (needs root), reads of a few columns (needs root), the scheduler's simulator, comparison with an earlier version, or fuzzed requests [loopback]")
     parser.add_argument("--jobs", help="names or prefixes of names, separated by commas: large-down,listing")
     parser.add_argument("--before", help="binary of an earlier version, for --suite versions")
     parser.add_argument("--before-commit", default="an unnamed build", help="commit from which that binary was built")
-    parser.add_argument("--paths", type=numbers, help="for --suite wan and cache: only paths with these round trips in ms, or shares of loss; results of other paths are kept: 0,10,1e-4")
+    parser.add_argument("--paths", type=numbers, help="for --suite wan, cache and analysis: only paths with these round trips in ms, or shares of loss; results of other paths are kept: 0,10,1e-4")
     parser.add_argument("--repetitions", type=int, help=f"samples per contender [{REPETITIONS}; in the suite wan the default of each job]")
     parser.add_argument("--quick", action="store_true", help="small data, to test the benchmark itself; explicit sizes such as --size take precedence")
     parser.add_argument("--size", type=size, help="size of the large file; loopback jobs use half of it for uploads, a quarter over TLS and on disk [4GiB]")
@@ -184,7 +187,7 @@ def main() -> None:
     minutes = sum(suite.jobs[name].minutes for name in jobs)
     say(f"{len(jobs)} jobs; " + ("a quick run" if options.quick else f"about {minutes:.0f} minutes at full size with all repetitions"))
     failed = []
-    with prepared(options) as settings, all_congestion_controls() if options.suite in ("wan", "cache") else contextlib.nullcontext():
+    with prepared(options) as settings, all_congestion_controls() if options.suite in ("wan", "cache", "analysis") else contextlib.nullcontext():
         for name in jobs:
             try:
                 run_job(suite, name, settings, results)

@@ -2,13 +2,15 @@
 
 import json
 import os
+import socket
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from clients import content
-from servers import HOST
+from clients import content, eventually
+from servers import HOST, unprivileged
 from test_cache import large_tree, local_query, query  # noqa: F401
 from test_cache_origins import http_port
 
@@ -78,6 +80,44 @@ def test_other_users(agent, nginx_area, xrootd_area, clients, here):
         refused = clients.run(*as_other, status=None, deadline_s=60)
         assert b"content" not in refused.out, url
         assert clients.run(*command, url, *target).out == b"content"
+
+
+IMPOSTOR = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+    do_GET = do_POST
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+"""A server at the port of an agent that answers each request."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it needs root to be another user")
+def test_a_program_of_another_user_is_no_agent(agent, xrootd_area, here):
+    url = agent("url", xrootd_area.url("file"))
+    port = url.removeprefix("root://").partition("/")[0].partition(":")[2]
+    control = (here / "agent/data/control").read_bytes()
+    agent("stop")
+    eventually(lambda: not (here / "agent/data/control").exists())
+    (here / "agent/data/control").write_bytes(control)
+    (here / "agent/data/control").chmod(0o600)
+    impostor = subprocess.Popen([sys.executable, "-c", IMPOSTOR, port], stderr=subprocess.DEVNULL, **unprivileged())
+    try:
+        eventually(lambda: is_listening(int(port)))
+        assert agent("url", xrootd_area.url("file")).partition("/root://")[0] != url.partition("/root://")[0]
+    finally:
+        impostor.kill()
+        impostor.wait()
+
+
+def is_listening(port: int) -> bool:
+    """Returns whether a program accepts connections at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 @pytest.mark.parametrize("program", [

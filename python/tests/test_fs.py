@@ -115,6 +115,32 @@ def test_ranges(area):
     assert fs.cat([one, two]) == {one: content, two: b"0123456789"}
 
 
+def test_the_ends_of_a_root_file_are_read_when_it_is_opened(area, monkeypatch):
+    url, local = area
+    content = os.urandom(1_000_000)
+    for name in ("f.root", "small.root", "f.bin"):
+        (local / name).write_bytes(content[:10_000] if name == "small.root" else content)
+    fs, path = fsspec.core.url_to_fs(url)
+    requests = []
+    original = towpath_fs.calls.call
+
+    async def counted(submit, *arguments):
+        requests.append((submit.__name__, arguments))
+        return await original(submit, *arguments)
+
+    monkeypatch.setattr(towpath_fs.calls, "call", counted)
+    assert fs.cat_file(f"{path}/f.root", 0, 300) == content[:300]
+    ends = [("open", (fs._read_url(f"{path}/f.root"),)), ("stat", ()), ("read_ranges", ([(0, 4096), (934_464, 65_536)],))]
+    assert requests == ends
+    inner = [(990_000, 1_000_000), (500_000, 500_100), (999_900, 1_000_500), (4_000, 5_000)]
+    starts, stops = zip(*inner, strict=True)
+    got = fs.cat_ranges([f"{path}/f.root"] * 4, list(starts), list(stops))
+    assert got == [content[start:stop] for start, stop in inner]
+    assert requests[3:] == [("read_ranges", ([(500_000, 100), (4_000, 1_000)],))]
+    assert fs.cat_file(f"{path}/small.root", -5) == content[9_995:10_000] and fs.cat_file(f"{path}/f.bin", 0, 5) == content[:5]
+    assert [name for name, _ in requests[4:]] == ["open", "stat", "read_ranges", "open", "stat", "read"]
+
+
 def test_listings(area):
     url, local = area
     (local / "a").mkdir()

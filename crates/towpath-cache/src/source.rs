@@ -91,7 +91,8 @@ impl OpenFile {
         self.handle.read(self.size.saturating_sub(1), 1).await.map(drop)
     }
 
-    /// Checks that everything read so far was of the opened version. Costs a round trip unless each response is.
+    /// Checks that everything read so far was of the opened version. Costs a round trip, unless the store
+    /// has confirmed each response already.
     ///
     /// # Errors
     /// `Changed`; errors of the origin.

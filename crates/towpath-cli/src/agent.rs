@@ -7,6 +7,7 @@
 //! | `data` | the cache, with its file `control` |
 //! | `hosts` | the storages that it may contact, a line each |
 //! | `log` | its messages |
+//! | `port` | the port of the last one |
 
 pub(crate) mod args;
 mod directory;
@@ -15,7 +16,11 @@ mod service;
 mod settings;
 mod start;
 
-use std::{ffi::OsString, io::Write as _, path::Path};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
 
 use toml::Table;
 use towpath_proto::url::{Family, Location, Url, shown};
@@ -59,7 +64,9 @@ pub(crate) async fn run(arguments: &AgentArguments, remote: &Remote) -> Result<(
 /// Loads the settings: those of `file`, by default of `towpath/agent.toml` in the user's directory for configuration, and
 /// of the environment.
 pub(crate) fn load(file: Option<&Path>) -> Result<Layered<AgentConfig>, Failure> {
-    let default = directory::configuration().filter(|path| disk::open(path).is_ok());
+    // One that cannot be read is an error below.
+    let is_missing = |path: &PathBuf| disk::open(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let default = directory::configuration().filter(|path| !is_missing(path));
     let file = file.or(default.as_deref());
     Ok(config::load("agent", file, environment::variables(), Table::new())?)
 }

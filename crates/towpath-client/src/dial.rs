@@ -266,7 +266,7 @@ async fn connect(host: &str, port: u16, options: &ClientOptions) -> Result<TcpSt
             continue;
         }
         tried = true;
-        match timeout(limit, net::connect(address)).await {
+        match timeout(limit, net::connect_to_receive(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) if address.to_string() == name => last = unreachable(os_message(&error)),
             Ok(Err(error)) => last = unreachable(format!("{address}: {}", os_message(&error))),

@@ -6,7 +6,7 @@
 //! | copies between this site and another | `third_party` |
 //! | one request over all its attempts: retry, redirect, backoff | `retry_state`, `origin` |
 //! | the sessions of one user at one server, and the choice of a session for a request | `site`, `spread` |
-//! | one session and the files open in it | `session` |
+//! | one session, the files open in it, and the software of its server | `session`, `software` |
 //! | one connection, requests multiplexed on it | `connection`, `sink` |
 //! | TCP, TLS, `protocol`, `login`, `auth` in the fewest flights | `session_setup`, `auth` |
 //!
@@ -32,6 +32,7 @@ mod session_setup;
 mod sink;
 mod site;
 mod sites;
+mod software;
 mod spread;
 mod store;
 mod third_party;

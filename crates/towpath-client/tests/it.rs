@@ -6,6 +6,8 @@
 mod accepted;
 #[path = "it/changes.rs"]
 mod changes;
+#[path = "it/confirming.rs"]
+mod confirming;
 #[path = "it/dav_answers.rs"]
 mod dav_answers;
 #[path = "it/denials.rs"]

@@ -1,11 +1,12 @@
 //! Operations that complete a future of the caller's event loop: [`submit`] returns at once, and calls a function of
 //! Python when the operation has ended.
 
-use std::sync::Arc;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
+use futures::FutureExt as _;
 use pyo3::prelude::*;
 use tokio::task::{AbortHandle, spawn_blocking};
-use towpath_store::{Error, Result};
+use towpath_store::{Error, Fault, Result};
 
 use crate::runtime::Runtime;
 
@@ -45,7 +46,8 @@ pub(crate) fn submit<T: Send + 'static>(
 ) -> PyResult<Call> {
     runtime.check_process(py)?;
     let task = runtime.spawn(async move {
-        let outcome = operation.await;
+        let ended = AssertUnwindSafe(operation).catch_unwind().await;
+        let outcome = ended.unwrap_or_else(|_| Err(Error::new(Fault::Internal, "the operation panicked")));
         // A thread that waits for the interpreter's lock serves no connections.
         let _ = spawn_blocking(move || deliver(&done, outcome, convert)).await;
     });
@@ -85,9 +87,13 @@ impl<T: ?Sized> Drop for Held<T> {
 fn deliver<T>(done: &Py<PyAny>, outcome: Result<T>, convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>>) {
     // Fails while the interpreter ends; then no task waits for the result.
     let _ = Python::try_attach(|py| {
-        let called = match outcome {
-            Ok(value) => convert(py, value).and_then(|value| done.call1(py, (value, py.None()))),
-            Err(error) => done.call1(py, (py.None(), failure(&error))),
+        // A result that cannot be converted, for lack of memory, is a failure too.
+        let converted = outcome
+            .map_err(|error| failure(&error))
+            .and_then(|value| convert(py, value).map_err(|error| (Fault::Internal.errno(), error.to_string())));
+        let called = match converted {
+            Ok(value) => done.call1(py, (value, py.None())),
+            Err(failure) => done.call1(py, (py.None(), failure)),
         };
         if let Err(error) = called {
             error.write_unraisable(py, Some(done.bind(py)));

@@ -1,6 +1,7 @@
 //! Files at storages, for `towpath.fs`. Places are URLs; those of copies are also absolute local paths.
 
 use std::{
+    ffi::OsStr,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -17,7 +18,10 @@ use pyo3::{
 };
 use towpath_client::{ClientOptions, TokenSource};
 use towpath_mover::{Job, Mover, NoopObserver, Options, RemoteStores, SkipPolicy, StoreLocation, ThirdParty};
-use towpath_proto::{checksum::Algorithm, url::Location};
+use towpath_proto::{
+    checksum::Algorithm,
+    url::{Location, shown},
+};
 use towpath_store::{
     ByteRange, Caller, Changes, CreateOptions, Entry, Error, Expectation, Fault, FileKind, ListOptions, Metadata,
     OpenOptions, Overwrite, ReadHandle, Result, Secret, Store, StorePath, WriteHandle,
@@ -152,6 +156,7 @@ impl Storages {
 
     /// Renames a file or directory within a storage.
     fn rename(&self, py: Python<'_>, from: &str, to: &str, replace: bool, done: Py<PyAny>) -> PyResult<Call> {
+        self.runtime.check_process(py)?;
         let target = self.place(to)?;
         let rename = move |place: StoreLocation| async move {
             if !place.is_beside(&target) {
@@ -186,6 +191,7 @@ impl Storages {
 
     /// Copies a file, verified, in place of an existing one. The result is the number of bytes.
     fn copy(&self, py: Python<'_>, from: &str, to: &str, done: Py<PyAny>) -> PyResult<Call> {
+        self.runtime.check_process(py)?;
         let (mover, job) = (Arc::clone(&self.mover), Job::new(self.place(from)?, self.place(to)?));
         let copy = async move {
             let copied = mover.copy(&job).await.map_err(|error| job.locate(error))?;
@@ -205,6 +211,7 @@ impl Storages {
         operation: impl FnOnce(StoreLocation) -> F,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Call> {
+        self.runtime.check_process(py)?;
         let place = self.place(url)?;
         let operation = located(place.clone(), operation(place));
         submit(py, &self.runtime, done, operation, convert)
@@ -212,7 +219,8 @@ impl Storages {
 
     /// Returns the place of a URL, or of an absolute local path.
     fn place(&self, text: &str) -> PyResult<StoreLocation> {
-        let invalid = |error: &dyn std::fmt::Display| PyValueError::new_err(format!("{text}: {error}"));
+        let invalid =
+            |error: &dyn std::fmt::Display| PyValueError::new_err(format!("{}: {error}", shown(OsStr::new(text))));
         match text.parse::<Location>().map_err(|error| invalid(&error))? {
             Location::Remote(url) => {
                 let _inside = self.runtime.enter();
@@ -257,7 +265,7 @@ impl ReadFile {
     fn read(&self, py: Python<'_>, offset: u64, length: usize, done: Py<PyAny>) -> PyResult<Call> {
         let handle = self.handle.get();
         let read = located(self.place.clone(), async move { handle.read(offset, length).await });
-        submit(py, &self.handle.runtime, done, read, |py, bytes| Ok(PyBytes::new(py, &bytes).into_any().unbind()))
+        submit(py, &self.handle.runtime, done, read, |py, bytes| Ok(bytes_object(py, &bytes)?.into_any().unbind()))
     }
 
     /// The bytes of many ranges (offset, length), each cut off at the end of the file, or number and message of its error.
@@ -283,7 +291,7 @@ impl ReadFile {
         });
         submit(py, &self.handle.runtime, done, read, move |py, results| {
             let items = results.into_iter().map(|result| match result {
-                Ok(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+                Ok(bytes) => Ok(bytes_object(py, &bytes)?.into_any()),
                 Err(error) => failure(&place.locate(error)).into_pyobject(py).map(Bound::into_any),
             });
             Ok(PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
@@ -326,6 +334,17 @@ impl WriteFile {
 /// Adds a place to the error of an operation.
 async fn located<T>(place: StoreLocation, operation: impl Future<Output = Result<T>> + Send) -> Result<T> {
     operation.await.map_err(|error| place.locate(error))
+}
+
+/// Returns bytes as an object of Python.
+///
+/// # Errors
+/// `MemoryError`.
+fn bytes_object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |object| {
+        object.copy_from_slice(bytes);
+        Ok(())
+    })
 }
 
 fn none(py: Python<'_>, (): ()) -> PyResult<Py<PyAny>> {

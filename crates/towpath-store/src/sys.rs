@@ -7,6 +7,7 @@ pub mod disk;
 pub mod environment;
 pub(crate) mod host;
 pub mod net;
+pub mod processes;
 pub mod processor;
 pub mod random;
 pub mod volume;

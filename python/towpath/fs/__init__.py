@@ -9,13 +9,14 @@ Installing the package with its extra `towpath[fs]` registers `root`, `roots`, `
 is `root://`. fsspec has file systems of its own for `http`, `https` and `s3`: `register` replaces them.
 
 - A file system is one storage. Its paths begin with a slash; those over HTTP are percent-encoded, as in URLs.
-- All ranges of `cat_ranges` of one file are one request. A file that is read stays open for a while, pinned to one version: if it changes,
-  the next read raises `OSError`, and the one after it opens the new version.
-- A written file is visible when it is closed, and replaces an existing one in one step. If the block of `with fs.open(…)` ends with an
-  exception, nothing is visible; that of `with fsspec.open(…)` cannot tell, because fsspec closes the file as if it were complete.
+- All ranges of `cat_ranges` of one file are one request. A file that is read in parts stays open for a while, pinned to one version: a read
+  of another one raises `OSError`, and the one after it is of the new version. Head and tail of a ROOT file are read when it is opened.
+- A written file is complete when it is closed. Towpath servers, and HTTP and S3 servers, show it then, in place of an older one. XRootD
+  servers show it while it is written, and remove an older one at once.
 - `put`, `get` and `cp` copy with verification.
 - Errors are subclasses of `OSError`, with the party at fault in their message.
-- If `TOWPATH_AGENT` is set (`towpath agent env`), files over these protocols except `s3` are read through the agent.
+- If `TOWPATH_AGENT` is set (`towpath agent env`), files are read through the agent by `open`, `cat` and `cat_ranges`; not those of `s3`, and
+  not with a user, a token or a `ca_file` of their own, which the agent does not have.
 """
 
 from __future__ import annotations
@@ -26,18 +27,23 @@ import datetime
 import os
 import stat
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 import fsspec
-from fsspec.asyn import AsyncFileSystem, sync_wrapper
+from fsspec.asyn import AsyncFileSystem, _run_coros_in_chunks, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+from fsspec.core import get_compression
 from fsspec.utils import isfilelike
 
-from towpath.fs.calls import OpenFiles, call, storages
-from towpath.fs.files import ReadableFile, WritableFile
+from towpath.fs.calls import OpenFile, OpenFiles, result_of, storages
+from towpath.fs.files import CompressedFile, ReadableFile, TextFile, WritableFile
 
 __all__ = ["HttpFileSystem", "RootFileSystem", "S3FileSystem", "StorageFileSystem", "register"]
+
+_FSSPEC_OPTIONS = {"batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"}
+"""Options that fsspec itself knows."""
 
 _TYPE_BITS = {"directory": stat.S_IFDIR, "file": stat.S_IFREG}
 _DEFAULT_MODES = {"directory": 0o755, "file": 0o644}
@@ -71,10 +77,13 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         - `ca_file`: file or directory with certificates to trust in addition to those of the system.
         - `wait`: seconds for which a storage may be silent.
         """
+        if unknown := sorted(set(options) - _FSSPEC_OPTIONS):
+            raise TypeError(f"unknown options: {', '.join(unknown)}; expected token, ca_file, wait, scheme")
         super().__init__(asynchronous=asynchronous, loop=loop, **options)
+        self._has_own_credentials = token is not None or ca_file is not None or "@" in hostid
         self.hostid, self.scheme = hostid, scheme or self.protocol[0]
         self._storages = storages(token, os.fspath(ca_file) if ca_file else None, wait, os.getpid())
-        self._open_files = OpenFiles(self._storages.open)
+        self._open_files = OpenFiles(self._storages)
 
     # Paths and URLs
 
@@ -86,7 +95,7 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         scheme, separator, rest = text.partition("://")
         if separator and scheme in cls.protocol:
             text = "/" + rest.partition("/")[2].lstrip("/")
-        return text.rstrip("/") or cls.root_marker
+        return "/" + text.strip("/")
 
     @classmethod
     def _get_kwargs_from_urls(cls, url: str) -> dict[str, Any]:
@@ -103,26 +112,47 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return self.unstrip_protocol(path)
 
     def _read_url(self, path: str) -> str:
-        """Returns the URL for reading: that through the agent, if there is one."""
-        return os.environ.get("TOWPATH_AGENT", "") + self._url(path)
+        """Returns the URL for reading: that through the agent, if there is one and it has the credentials."""
+        agent = "" if self._has_own_credentials else os.environ.get("TOWPATH_AGENT", "")
+        return self._agent_prefix(agent) + self._url(path)
+
+    def _agent_prefix(self, agent: str) -> str:
+        """Returns the part before a URL that leads to the agent; `agent` is that of the xroot protocol, or empty."""
+        return agent
 
     # Properties
 
     async def _info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
-        return _entry(path, await call(self._storages.stat, self._url(path)))
+        return self._entry(path, await result_of(self._storages.stat, self._url(path)))
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """Lists a directory; the result for a file is its own entry. A listing is never from a cache."""
         path = self._strip_protocol(path)
         try:
-            found = await call(self._storages.list, self._url(path))
+            found = await result_of(self._storages.list, self._url(path))
         except NotADirectoryError:
             entries = [await self._info(path)]
         else:
             names = ((quote(name) if self.has_encoded_paths else name, properties) for name, properties in found)
-            entries = [_entry(f"{path.rstrip('/')}/{name}", properties) for name, properties in names]
+            entries = [self._entry(f"{path.rstrip('/')}/{name}", properties) for name, properties in names]
         return entries if detail else [entry["name"] for entry in entries]
+
+    @staticmethod
+    def _entry(path: str, properties: dict[str, Any]) -> dict[str, Any]:
+        """Returns the properties of a path as fsspec names them. The protocols do not report owner, group and number of links: these are
+        constants."""
+        kind = properties["type"]
+        entry = {"name": path, "size": properties["size"], "type": kind, "islink": properties["islink"], "uid": 0, "gid": 0, "nlink": 1}
+        entry["mode"] = _TYPE_BITS.get(kind, 0) | properties.get("mode", _DEFAULT_MODES.get(kind, 0))
+        for name in ("mtime", "ctime", "atime"):
+            with contextlib.suppress(KeyError):
+                entry[name] = properties[f"{name}_ns"] / 1e9
+        if "version" in properties:
+            entry["ETag"] = properties["version"]
+        if properties["digests"]:
+            entry["digests"] = properties["digests"]
+        return entry
 
     async def _exists(self, path: str, **_: Any) -> bool:
         """Returns whether there is something. Raises `OSError` if the storage does not tell."""
@@ -147,20 +177,33 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
             raise OSError(f"{self._url(path)}: the storage does not tell the time of the last change")
         return datetime.datetime.fromtimestamp(info["mtime"], tz=datetime.timezone.utc)
 
-    async def _checksum(self, path: str, algorithm: str = "adler32") -> tuple[str, str]:
-        """Returns the name of a checksum (`adler32`, `crc32c`, `md5`, …) and its hexadecimal digits. The storage computes it if it can;
-        otherwise the file is read."""
-        return algorithm, await call(self._storages.digest, self._url(path), algorithm)
+    async def _checksum(self, path: str, algorithm: str | None = None) -> int | tuple[str, str]:
+        """Returns a number that changes with the version of a file, without reading it. With the name of an `algorithm` (`adler32`, `crc32c`,
+        `md5`, …) returns that name and the hexadecimal digits of the digest: the storage computes it if it can; otherwise the file is read."""
+        if algorithm is None:
+            return int(await self._ukey(path), 16)
+        return algorithm, await result_of(self._storages.digest, self._url(path), algorithm)
+
+    async def _ukey(self, path: str) -> str:
+        """Returns a text that changes with the version of a file."""
+        info = await self._info(path)
+        return sha256(repr([info.get(name) for name in ("name", "size", "mtime", "ETag")]).encode()).hexdigest()
 
     # Reading
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         url = self._read_url(path)
-        if (start or 0) < 0 or end is None or end < 0:
-            size = (await self._open_files.use(url, lambda file: call(file.stat)))["size"]
-            start, end = _within(start or 0, size), size if end is None else _within(end, size)
-        first, length = start or 0, max(end - (start or 0), 0)
-        return await self._open_files.use(url, lambda file: call(file.read, first, length))
+
+        async def read(file: OpenFile) -> bytes:
+            first, last = _offset(start or 0, file.size), file.size if end is None else _offset(end, file.size)
+            return await file.read(first, max(last - first, 0))
+
+        if start is None and end is None:
+            # As a whole it is read as it is now, whatever was read before.
+            file = await result_of(self._storages.open, url)
+            data: bytes = await result_of(file.read, 0, (await result_of(file.stat))["size"])
+            return data
+        return await self._open_files.use(url, read)
 
     async def _cat_ranges(
         self,
@@ -198,7 +241,7 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         """Returns the bytes of each range (offset, length), or its exception."""
         url = self._read_url(path)
         try:
-            found = await self._open_files.use(url, lambda file: call(file.read_ranges, ranges))
+            found = await self._open_files.use(url, lambda file: file.read_ranges(ranges))
         except OSError as error:
             return [error] * len(ranges)
         results = [one if isinstance(one, bytes) else OSError(*one) for one in found]
@@ -206,8 +249,17 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
             self._open_files.drop(url)
         return results
 
+    def open(self, path: str, mode: str = "rb", block_size: int | None = None, compression: str | None = None, **options: Any) -> Any:
+        """Opens a file: `r`, `w`, or `x`, which refuses an existing one, as text or with `b`. Files cannot be appended to."""
+        if "r" in mode:
+            return super().open(path, mode, block_size=block_size, compression=compression, **options)
+        text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
+        file = super().open(path, mode.replace("t", "").replace("b", "") + "b", block_size=block_size, **options)
+        compression = get_compression(path, compression)
+        layer = file if compression is None else CompressedFile(compression, file)
+        return layer if "b" in mode else TextFile(layer, file, **text)
+
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True, **options: Any) -> Any:
-        """Opens a file: `rb`, `wb` (visible when it is closed), or `xb` (refuses an existing one). Files cannot be appended to."""
         if mode == "rb":
             return ReadableFile(self, path, block_size=block_size or "default", **options)
         if mode not in ("wb", "xb"):
@@ -217,9 +269,10 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
     # Changes
 
     async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
-        file = await call(self._storages.create, self._url(path), mode == "create")
-        await call(file.write, 0, bytes(value))
-        await call(file.commit, len(value))
+        data = bytes(value)
+        file = await result_of(self._storages.create, self._url(path), mode == "create")
+        await result_of(file.write, 0, data)
+        await result_of(file.commit, len(data))
         self._open_files.drop(self._read_url(path))
 
     async def _put_file(self, lpath: str, rpath: str, callback: Callback = DEFAULT_CALLBACK, mode: str = "overwrite", **_: Any) -> None:
@@ -228,7 +281,7 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if mode == "create" and await self._exists(rpath):
             raise FileExistsError(f"{self._url(rpath)} exists")
         callback.set_size(os.path.getsize(lpath))
-        callback.relative_update(await call(self._storages.copy, os.path.abspath(lpath), self._url(rpath)))
+        callback.relative_update(await result_of(self._storages.copy, os.path.abspath(lpath), self._url(rpath)))
         self._open_files.drop(self._read_url(rpath))
 
     async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **_: Any) -> None:
@@ -241,63 +294,82 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
             callback.relative_update(info["size"])
             return
         os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
-        callback.relative_update(await call(self._storages.copy, self._url(rpath), os.path.abspath(lpath)))
+        callback.relative_update(await result_of(self._storages.copy, self._url(rpath), os.path.abspath(lpath)))
 
     async def _cp_file(self, path1: str, path2: str, **_: Any) -> None:
         if await self._isdir(path1):
             return await self._makedirs(path2, exist_ok=True)
-        await call(self._storages.copy, self._url(path1), self._url(path2))
+        await result_of(self._storages.copy, self._url(path1), self._url(path2))
         self._open_files.drop(self._read_url(path2))
 
     async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         path = self._strip_protocol(path)
         if create_parents and (parent := self._parent(path)) != self.root_marker:
-            await call(self._storages.make_directory, self._url(parent), True)
-        await call(self._storages.make_directory, self._url(path), False)
+            await result_of(self._storages.make_directory, self._url(parent), True)
+        await result_of(self._storages.make_directory, self._url(path), False)
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
         if not exist_ok and await self._exists(path):
             raise FileExistsError(f"{self._url(path)} exists")
-        await call(self._storages.make_directory, self._url(path), True)
+        await result_of(self._storages.make_directory, self._url(path), True)
 
-    async def _rm_file(self, path: str, **_: Any) -> None:
-        await call(self._storages.remove_file, self._url(path))
+    async def _rm_file(self, path: str) -> None:
+        await result_of(self._storages.remove_file, self._url(path))
         self._open_files.drop(self._read_url(path))
 
     async def _rmdir(self, path: str) -> None:
-        await call(self._storages.remove_directory, self._url(path))
+        await result_of(self._storages.remove_directory, self._url(path))
 
-    async def _rm(self, path: str | list[str], recursive: bool = False, batch_size: int | None = None, **_: Any) -> None:
-        """Removes files; with `recursive` also directories, after what is in them."""
-        found = await self._expand_path(path, recursive=recursive)
-        types = dict(zip(found, await asyncio.gather(*map(self._type, found)), strict=True))
-        await asyncio.gather(*(self._rm_file(one) for one in found if types[one] != "directory"))
-        directories = [one for one in found if types[one] == "directory"]
-        if directories and not recursive:
-            raise IsADirectoryError(f"{self._url(directories[0])} is a directory")
-        for one in sorted(directories, key=lambda directory: directory.count("/"), reverse=True):
-            await self._rmdir(one)
+    async def _rm(self, path: str | list[str], recursive: bool = False, batch_size: int | None = None, maxdepth: int | None = None) -> None:
+        """Removes files; with `recursive` also directories with all that is in them. Links are removed, not followed."""
+        if maxdepth is not None:
+            raise NotImplementedError("maxdepth: directories are removed as a whole")
+        for one in await self._expand_path(path):
+            if await self._type(one) != "directory" or await self._is_link(one):
+                await self._rm_file(one)
+            elif recursive:
+                await self._remove_tree(one, batch_size or self.batch_size)
+            else:
+                raise IsADirectoryError(f"{self._url(one)} is a directory")
+
+    async def _is_link(self, path: str) -> bool:
+        """Returns whether a path is a link, which only listings tell."""
+        entries = [] if path == self.root_marker else await self._ls(self._parent(path))
+        return any(entry["name"] == path and entry["islink"] for entry in entries)
+
+    async def _remove_tree(self, path: str, batch_size: int | None) -> None:
+        directories, files = [], []
+        for entry in await self._ls(path):
+            is_directory = entry["type"] == "directory" and not entry["islink"]
+            (directories if is_directory else files).append(entry["name"])
+        await _run_coros_in_chunks([self._rm_file(one) for one in files], batch_size=batch_size, nofiles=True, return_exceptions=False)
+        for one in directories:
+            await self._remove_tree(one, batch_size)
+        # A directory of a bucket goes with its last object.
+        with contextlib.suppress(FileNotFoundError):
+            await self._rmdir(path)
 
     async def _mv(self, path1: str, path2: str, **_: Any) -> None:
         """Renames a file or a directory; into `path2` if that is a directory, otherwise in place of an existing file."""
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         if await self._isdir(path2):
             path2 = f"{path2.rstrip('/')}/{path1.rpartition('/')[2]}"
-        await call(self._storages.rename, self._url(path1), self._url(path2), True)
+        await result_of(self._storages.rename, self._url(path1), self._url(path2), True)
         for path in (path1, path2):
             self._open_files.drop(self._read_url(path))
 
     async def _chmod(self, path: str, mode: int) -> None:
         """Changes the permission bits."""
-        await call(self._storages.set_mode, self._url(path), mode)
+        await result_of(self._storages.set_mode, self._url(path), mode)
 
     mv = sync_wrapper(_mv)
     chmod = sync_wrapper(_chmod)
     checksum = sync_wrapper(_checksum)
+    ukey = sync_wrapper(_ukey)
     modified = sync_wrapper(_modified)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Closes the file that was read at `path`, or all of them. There is no cache of listings."""
+        """Closes the files that were read at and below `path`, or all of them, and forgets their versions. There is no cache of listings."""
         self._open_files.drop(None if path is None else self._read_url(path))
 
 
@@ -320,6 +392,9 @@ class HttpFileSystem(StorageFileSystem):
     protocol = ("davs", "dav", "https", "http")
     has_encoded_paths = True
 
+    def _agent_prefix(self, agent: str) -> str:
+        return agent.replace("root://", "http://", 1).rstrip("/") + "/" if agent else ""
+
 
 class S3FileSystem(StorageFileSystem):
     """A bucket. Keys, region and endpoint are those of the commands (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …)."""
@@ -338,21 +413,6 @@ def register() -> None:
             fsspec.register_implementation(protocol, kind, clobber=True)
 
 
-def _within(place: int, size: int) -> int:
-    """Returns a place from the start of a file; a negative one is from its end."""
+def _offset(place: int, size: int) -> int:
+    """Returns an offset from the start of a file; a negative one is from its end."""
     return min(place, size) if place >= 0 else max(size + place, 0)
-
-
-def _entry(path: str, properties: dict[str, Any]) -> dict[str, Any]:
-    """Returns the properties of a path as fsspec names them. Storages do not tell users and links: these are constants."""
-    kind = properties["type"]
-    entry = {"name": path, "size": properties["size"], "type": kind, "islink": properties["islink"], "uid": 0, "gid": 0, "nlink": 1}
-    entry["mode"] = _TYPE_BITS.get(kind, 0) | properties.get("mode", _DEFAULT_MODES.get(kind, 0))
-    for name in ("mtime", "ctime", "atime"):
-        with contextlib.suppress(KeyError):
-            entry[name] = properties[f"{name}_ns"] / 1e9
-    if "version" in properties:
-        entry["ETag"] = properties["version"]
-    if properties["digests"]:
-        entry["digests"] = properties["digests"]
-    return entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import threading
 import time
@@ -19,10 +20,17 @@ MAX_OPEN_FILES = 256
 """Maximum number of files of a storage that stay open after they were read."""
 
 IDLE_S = 30.0
-"""Time in seconds after which a file that is read again is opened again. Until then it is read as the version that was opened."""
+"""Time in seconds after which a file that is not read is closed, with the next use of its storage."""
+
+MAX_KNOWN_VERSIONS = 10_000
+"""Maximum number of files of a storage whose version is compared when they are opened again."""
+
+HEAD_BYTES = 4 << 10
+MIN_TAIL_BYTES, MAX_TAIL_BYTES, TAIL_SHARE = 64 << 10, 512 << 10, 512
+"""Length of the tail of a ROOT file that is read when it is opened: a part of its size, within limits."""
 
 
-async def call(submit: Callable[..., Any], *arguments: Any) -> Any:
+async def result_of(submit: Callable[..., Any], *arguments: Any) -> Any:
     """Returns the result of an operation that `submit` starts. Raises `OSError`; cancelling the task aborts the operation."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -55,44 +63,114 @@ def storages(token: str | None, ca_file: str | None, wait: float | None, process
     return _towpath.Storages(token, ca_file, wait)
 
 
+class OpenFile:
+    """A file that is open for reading. Head and tail of a ROOT file are in memory, as readers begin with them: a header of a few hundred
+    bytes, and in the tail the list of names, the classes, and the record of the last tree."""
+
+    def __init__(self, file: Any, properties: dict[str, Any], preloaded: dict[int, bytes]) -> None:
+        """`preloaded` has the parts in memory by offset."""
+        self._file, self._preloaded = file, preloaded
+        self.size: int = properties["size"]
+        self.version = (self.size, properties.get("mtime_ns"))
+
+    @classmethod
+    async def open(cls, storages: _towpath.Storages, url: str) -> OpenFile:
+        """Opens a file, without other requests unless it is a ROOT file. Raises `OSError`."""
+        file = await result_of(storages.open, url)
+        properties = await result_of(file.stat)
+        ranges = _head_and_tail(properties["size"]) if url.partition("?")[0].lower().endswith(".root") else []
+        parts = await result_of(file.read_ranges, ranges) if ranges else []
+        # A part that could not be read is read again on demand, and its error raised then.
+        preloaded = {offset: part for (offset, _), part in zip(ranges, parts, strict=True) if isinstance(part, bytes)}
+        return cls(file, properties, preloaded)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Returns the bytes of a range; less at the end of the file."""
+        known = self._known(offset, length)
+        data: bytes = await result_of(self._file.read, offset, length) if known is None else known
+        return data
+
+    async def read_ranges(self, ranges: list[tuple[int, int]]) -> list[Any]:
+        """Returns the bytes of each range (offset, length), or number and message of its error. Those that are not in memory are one
+        request."""
+        results: list[Any] = [self._known(*one) for one in ranges]
+        missing = [at for at, known in enumerate(results) if known is None]
+        if missing:
+            for at, found in zip(missing, await result_of(self._file.read_ranges, [ranges[at] for at in missing]), strict=True):
+                results[at] = found
+        return results
+
+    def _known(self, offset: int, length: int) -> bytes | None:
+        for start, part in self._preloaded.items():
+            if start <= offset and min(offset + length, self.size) <= start + len(part):
+                return part[offset - start : offset - start + length]
+        return None
+
+
+def _head_and_tail(size: int) -> list[tuple[int, int]]:
+    """Returns offset and length of head and tail of a ROOT file."""
+    tail = min(max(size // TAIL_SHARE, MIN_TAIL_BYTES), MAX_TAIL_BYTES)
+    return [(0, size)] if size <= HEAD_BYTES + tail else [(0, HEAD_BYTES), (size - tail, tail)]
+
+
 class OpenFiles:
-    """Files that were read, and stay open for the next read. Any thread and event loop may use them."""
+    """Files that were read in parts, and stay open for the next read. Any thread and event loop may use them."""
 
-    def __init__(self, open_file: Callable[..., Any]) -> None:
-        """`open_file` is that of the native storages."""
-        self._open = open_file
+    def __init__(self, storages: _towpath.Storages) -> None:
+        self._storages = storages
         self._lock = threading.Lock()
-        self._files: OrderedDict[str, tuple[Any, float]] = OrderedDict()
+        self._files: OrderedDict[str, tuple[OpenFile, float]] = OrderedDict()
+        self._versions: OrderedDict[str, tuple[int, int | None]] = OrderedDict()
+        self._drops = 0
 
-    async def use(self, url: str, operate: Callable[[Any], Awaitable[T]]) -> T:
-        """Returns what `operate` returns for the file at `url`. After an error, the next use opens the file again."""
-        file = self._find(url)
+    async def use(self, url: str, operate: Callable[[OpenFile], Awaitable[T]]) -> T:
+        """Returns what `operate` returns for the file at `url`. After an error, the next use opens the file again.
+
+        Raises `OSError` (`ESTALE`) if the file has changed since an earlier use; once, so that a further use reads the new version.
+        """
+        file, drops = self._find(url)
         if file is None:
-            file = await call(self._open, url)
+            file = await OpenFile.open(self._storages, url)
+            self._compare(url, file)
         try:
             result = await operate(file)
         except OSError:
             self.drop(url)
             raise
-        self._keep(url, file)
+        self._keep(url, file, drops)
         return result
 
     def drop(self, url: str | None) -> None:
-        """Closes a file; without `url` all of them. Operations that run are not affected."""
+        """Closes the files at and below `url`, and forgets their versions; without `url` all of them. Running operations are not affected."""
         with self._lock:
-            if url is None:
-                self._files.clear()
-            else:
-                self._files.pop(url, None)
+            self._drops += 1
+            for known in (self._files, self._versions):
+                dropped = [one for one in known if url is None or one == url or one.startswith(f"{url.rstrip('/')}/")]
+                for one in dropped:
+                    del known[one]  # type: ignore[attr-defined]
 
-    def _find(self, url: str) -> Any:
+    def _find(self, url: str) -> tuple[OpenFile | None, int]:
+        """Returns an open file, and the number of drops so far. Closes idle files."""
         with self._lock:
-            file, used = self._files.get(url, (None, 0.0))
-            return file if time.monotonic() - used < IDLE_S else None
-
-    def _keep(self, url: str, file: Any) -> None:
-        with self._lock:
-            self._files[url] = (file, time.monotonic())
-            self._files.move_to_end(url)
-            while len(self._files) > MAX_OPEN_FILES:
+            now = time.monotonic()
+            while self._files and now - next(iter(self._files.values()))[1] >= IDLE_S:
                 self._files.popitem(last=False)
+            return self._files.get(url, (None, 0.0))[0], self._drops
+
+    def _compare(self, url: str, file: OpenFile) -> None:
+        with self._lock:
+            if self._versions.get(url, file.version) != file.version:
+                del self._versions[url]
+                raise OSError(errno.ESTALE, f"{url} has changed since it was read before; another read is of the new version")
+
+    def _keep(self, url: str, file: OpenFile, drops: int) -> None:
+        """Keeps a file open, unless files were dropped since its use began: perhaps this one, because it was replaced."""
+        with self._lock:
+            if drops != self._drops:
+                return
+            self._files[url] = (file, time.monotonic())
+            self._versions[url] = file.version
+            for known, limit in ((self._files, MAX_OPEN_FILES), (self._versions, MAX_KNOWN_VERSIONS)):
+                known.move_to_end(url)  # type: ignore[attr-defined]
+                while len(known) > limit:
+                    known.popitem(last=False)  # type: ignore[attr-defined]

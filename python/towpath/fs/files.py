@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 from fsspec.asyn import sync
 from fsspec.caching import BaseCache, register_cache
+from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile
 
-from towpath.fs.calls import call
+from towpath.fs.calls import result_of
 
 if TYPE_CHECKING:
     from towpath.fs import StorageFileSystem
@@ -54,29 +56,38 @@ class ReadableFile(AbstractBufferedFile):  # type: ignore[misc]
     DEFAULT_BLOCK_SIZE = 8 * 2**20
 
     def __init__(
-        self, fs: StorageFileSystem, path: str, block_size: int | str = "default", cache_type: str = "towpath", **options: Any
+        self,
+        fs: StorageFileSystem,
+        path: str,
+        block_size: int | str = "default",
+        cache_type: str = "towpath",
+        size: int | None = None,
+        **options: Any,
     ) -> None:
-        self._file = sync(fs.loop, call, fs._storages.open, fs._read_url(path))
-        self.details = {"name": path} | sync(fs.loop, call, self._file.stat)
+        """`size` is that of the storage; an argument, as fsspec passes it, is ignored."""
+        self._file = sync(fs.loop, result_of, fs._storages.open, fs._read_url(path))
+        self.details = fs._entry(path, sync(fs.loop, result_of, self._file.stat))
         if self.details["type"] == "directory":
             raise IsADirectoryError(f"{fs._url(path)} is a directory")
         super().__init__(fs, path, "rb", block_size=block_size, cache_type=cache_type, size=self.details["size"], **options)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        data: bytes = sync(self.fs.loop, call, self._file.read, start, end - start)
+        data: bytes = sync(self.fs.loop, result_of, self._file.read, start, end - start)
         return data
 
 
 class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file that is written from start to end, and visible when it is closed. If a block of `with` ends with an exception, nothing is."""
+    """A file that is written from start to end, and complete when it is closed. It is discarded if a block of `with` ends with an exception,
+    and if it is not closed."""
 
     DEFAULT_BLOCK_SIZE = 8 * 2**20
 
     def __init__(self, fs: StorageFileSystem, path: str, mode: str, **options: Any) -> None:
         if mode == "xb" and sync(fs.loop, fs._exists, path):
             raise FileExistsError(f"{fs._url(path)} exists")
-        self._file = sync(fs.loop, call, fs._storages.create, fs._url(path), mode == "xb")
+        self._file = sync(fs.loop, result_of, fs._storages.create, fs._url(path), mode == "xb")
         self._written = 0
+        self._is_discarded = False
         super().__init__(fs, path, mode, **options)
 
     def _initiate_upload(self) -> None:
@@ -84,27 +95,88 @@ class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
 
     def _upload_chunk(self, final: bool = False) -> bool:
         data = self.buffer.getvalue()
-        sync(self.fs.loop, call, self._file.write, self._written, data)
+        sync(self.fs.loop, result_of, self._file.write, self._written, data)
         self._written += len(data)
         if final and self.autocommit:
             self.commit()
         return True
 
     def commit(self) -> None:
-        """Makes the file visible."""
-        sync(self.fs.loop, call, self._file.commit, self._written)
+        """Completes the file."""
+        sync(self.fs.loop, result_of, self._file.commit, self._written)
         self.fs.invalidate_cache(self.path)
 
     def discard(self) -> None:
-        """Removes the written data."""
-        sync(self.fs.loop, call, self._file.abort)
+        """Removes the written data. What layers above still write is ignored."""
+        self._is_discarded = True
+        sync(self.fs.loop, result_of, self._file.abort)
+
+    def write(self, data: Any) -> int:
+        """Writes bytes, and returns their number."""
+        return memoryview(data).nbytes if self._is_discarded else int(super().write(data))
+
+    def close(self) -> None:
+        """Completes the file, unless it was discarded."""
+        if self._is_discarded:
+            self.closed = True
+        else:
+            super().close()
 
     def __del__(self) -> None:
-        """Leaves a file that was not closed invisible: the upload ends with its handle."""
+        """Does not complete a file that was not closed: its upload ends with its handle."""
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
+        if kind is not None:
             self.discard()
-            self.closed = True
+        self.close()
+
+
+class TextFile(io.TextIOWrapper):
+    """Text that is written to a file, perhaps through a compressor. It ends like the file."""
+
+    def __init__(self, layer: Any, file: WritableFile, **options: Any) -> None:
+        super().__init__(layer, **options)
+        self._inner = file
+
+    def close(self) -> None:
+        """Completes the file."""
+        super().close()
+        self._inner.close()
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            self._inner.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        """Discards a file that was not closed."""
+        if not self._inner.closed:
+            self._inner._is_discarded = True
+
+
+class CompressedFile:
+    """Bytes that are compressed into a file. It ends like the file."""
+
+    def __init__(self, compression: str, file: WritableFile) -> None:
+        self._layer, self._inner = compr[compression](file, mode="w"), file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+    def close(self) -> None:
+        """Completes the file."""
+        self._layer.close()
+        self._inner.close()
+
+    def __enter__(self) -> CompressedFile:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            self._inner.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        """Discards a file that was not closed."""
+        if not self._inner.closed:
+            self._inner._is_discarded = True

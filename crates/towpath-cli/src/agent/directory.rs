@@ -19,8 +19,10 @@ impl AgentDirectory {
     pub(super) fn open(settings: &AgentConfig) -> Result<Self, Failure> {
         let user = rustix::process::geteuid().as_raw();
         let path = settings.directory.clone().unwrap_or_else(|| format!("/var/tmp/towpath-agent-{user}").into());
-        match disk::private_directory(&path) {
-            Ok(()) => Ok(Self(path)),
+        // The agent itself runs in another directory.
+        let absolute = std::path::absolute(&path).and_then(|path| disk::private_directory(&path).map(|()| path));
+        match absolute {
+            Ok(path) => Ok(Self(path)),
             Err(error) => Err(Failure::Usage(format!(
                 "the directory of the agent {}: {error}; choose another one with TOWPATH_AGENT_DIRECTORY",
                 path.display()
@@ -41,6 +43,11 @@ impl AgentDirectory {
     /// Returns the file with the storages that the agent may contact.
     pub(super) fn hosts(&self) -> PathBuf {
         self.0.join("hosts")
+    }
+
+    /// Returns the file with the port of the last agent.
+    pub(super) fn port(&self) -> PathBuf {
+        self.0.join("port")
     }
 
     /// Returns the file with the messages of the agent.

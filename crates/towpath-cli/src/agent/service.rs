@@ -46,8 +46,10 @@ pub(super) async fn run(
     let _maintaining = cache.attach(&server, &open)?;
     let _ending =
         AbortOnDropHandle::new(tokio::spawn(end(server.stopping(), stopping, idle(&server, settings.idle.0))));
-    complain(format_args!("reading through {}", directory.path().display()));
-    serve::run(server, signals, || Ok(open.server())).await
+    complain(format_args!("the agent keeps its data in {}", directory.path().display()));
+    let outcome = serve::run(server, signals, || Ok(open.server())).await;
+    start::forget(directory);
+    outcome
 }
 
 /// Stops the server when it is idle, or its user wants it.

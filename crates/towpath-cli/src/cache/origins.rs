@@ -213,7 +213,7 @@ pub(crate) fn permit(file: &Path, url: &Url) -> Result<()> {
         true => format!("{authority}:{port}\n"),
         false => format!("{authority}\n"),
     };
-    let append = || disk::append(file)?.write_all(line.as_bytes());
+    let append = || disk::append_private(file)?.write_all(line.as_bytes());
     append().map_err(|error| file_error(file, &error))
 }
 

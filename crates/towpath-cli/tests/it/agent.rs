@@ -84,6 +84,24 @@ fn an_agent_starts_with_its_first_url_and_keeps_its_port() {
     assert_eq!(user.url(&of_root), url, "the next agent has the same port");
 }
 
+/// Many systems let the group of a user write the user's files.
+#[test]
+fn an_agent_works_with_any_umask() {
+    let (user, (_files, server)) = (User::new(), origin());
+    let url = format!("root://{}//d/file", server.address);
+    let inner = user.command(&format!("agent url {url}"));
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 002; exec \"$@\"", "sh"]).arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let url = Outcome::from(command.output().unwrap()).expect(0).stdout;
+    assert_eq!(user.cat(url.trim_end()).expect(0).stdout, "content");
+}
+
 #[test]
 fn an_agent_contacts_only_the_storages_that_its_user_has_named() {
     let (user, one, other) = (User::new(), origin(), origin());

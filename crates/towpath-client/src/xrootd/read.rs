@@ -206,7 +206,7 @@ impl RemoteFile {
     async fn opened(&self, stream: &ReadStream) -> Result<OpenReply, Failure> {
         let opened = stream.file.opened();
         match self.options.confirms {
-            true => futures::future::join(opened, stream.site.may_be_ours_by(&stream.file.session)).await.0,
+            true => futures::future::join(opened, stream.file.session.learn_software()).await.0,
             false => opened.await,
         }
     }
@@ -271,6 +271,10 @@ impl RemoteFile {
                 Err(failure) => {
                     if !matches!(failure, Failure::Wait { .. }) {
                         self.abandon(&stream);
+                    }
+                    if self.options.confirms {
+                        // The next attempt may be at another server, which cannot confirm them.
+                        buffer.truncate(start);
                     }
                     self.origin.handle_failure(&mut retry_state, &stream.site, reopen(failure)).await?;
                 }

@@ -13,28 +13,32 @@ use std::sync::{
 use bytes::Bytes;
 use tokio::{
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot, watch},
 };
 use towpath_proto::{
     tcp::{MAX_TCP_INFO_BYTES, TCP_INFO_WORD},
     xrootd::{
-        FileHandle, Request,
+        FileHandle, Request, ServerFlags,
         request::{Close, CloseAction, Open, Query},
         response::{Body, OpenReply},
     },
 };
-use towpath_store::{Blame, Error, Fault, sys::clock};
+use towpath_store::{Blame, Error, Fault, Kind, sys::clock};
 
 use super::{
     connection::{Connection, Dial, Failure, OutgoingRequest, PendingResponse},
     server::root_url,
     session_setup::SessionInfo,
+    software::ServerSoftware,
     spread::{Meter, SessionLoad},
 };
 use slots::Slots;
 
 /// Maximum length of the response to an open, in bytes: handle, stat text, and possible additions of a server.
 const OPEN_ANSWER_BYTES: usize = 64 << 10;
+
+/// Maximum length of the response to the query for the software of the server, in bytes.
+const SOFTWARE_ANSWER_BYTES: usize = 4096;
 
 /// Number of pieces of spread uploads queued in one session: one being written to the kernel, and one that follows
 /// without a pause. Further pieces wait for whichever session has capacity, so that fast sessions get more.
@@ -55,6 +59,8 @@ pub(super) struct Session {
     /// `host:port`, for messages.
     pub(super) host: Arc<str>,
     is_encrypted: bool,
+    /// The software of the server. A name can lead to several servers, and a server can be replaced.
+    software: OnceCell<ServerSoftware>,
     /// Runtime of the connection; files may be dropped, and therefore closed, outside of it.
     runtime: Handle,
 }
@@ -75,6 +81,7 @@ impl Session {
             is_silent: AtomicBool::new(false),
             host,
             is_encrypted,
+            software: OnceCell::new(),
             runtime,
         }
     }
@@ -92,6 +99,40 @@ impl Session {
     /// Returns the server's capabilities once the session was ready; also after it is lost.
     pub(super) fn established(&self) -> Option<&SessionInfo> {
         self.connection.established()
+    }
+
+    /// Returns whether the server is a proxy of others; `None` before it has reported it.
+    pub(super) fn is_at_proxy(&self) -> Option<bool> {
+        let flags = self.established()?.flags;
+        Some(flags.contains(ServerFlags::attrProxy) || flags.contains(ServerFlags::attrCache))
+    }
+
+    /// Returns the software of the server, if it is known.
+    pub(super) fn software(&self) -> Option<&ServerSoftware> {
+        self.software.get()
+    }
+
+    /// Returns the software of the server, with a query if it is unknown; `None` if that fails.
+    pub(super) async fn learn_software(&self) -> Option<&ServerSoftware> {
+        let answered = self.software.get_or_try_init(|| async {
+            let words = Query::Config(Bytes::from_static(ServerSoftware::WORDS));
+            let finished = self.submit(OutgoingRequest::new(words, SOFTWARE_ANSWER_BYTES)).finished().await;
+            match finished.outcome {
+                Ok(_) => Ok(ServerSoftware::of_answer(&finished.buffer)),
+                // A towpath server supports the query.
+                Err(Failure::Refused(reply)) if reply.fault().kind() != Kind::Unavailable => {
+                    Ok(ServerSoftware::FOREIGN)
+                }
+                Err(_) => Err(()),
+            }
+        });
+        answered.await.ok()
+    }
+
+    /// Returns whether the server has carried out a `readv` before it carries out the next request. XRootD reads vectors
+    /// in the thread of the connection, and other ranges perhaps elsewhere; a proxy passes both on.
+    pub(super) fn reads_vectors_in_order(&self) -> bool {
+        self.software().is_some_and(|software| software.is_xrootd) && self.is_at_proxy() == Some(false)
     }
 
     /// Waits until the session is ready or lost.

@@ -15,16 +15,17 @@ use tokio::{
     runtime::Handle,
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
 };
-use towpath_proto::xrootd::{PathAndCgi, ServerFlags, SessionId, auth::SecurityProtocol, request::Query};
-use towpath_store::{Blame, Error, Fault, Kind, Result, Secret, StorePath};
+use towpath_proto::xrootd::{PathAndCgi, ServerFlags, SessionId, auth::SecurityProtocol};
+use towpath_store::{Blame, Error, Fault, Result, Secret, StorePath};
 
 use super::{
     auth::AvailableCredentials,
-    connection::{Dial, Failure, OutgoingRequest},
+    connection::{Dial, Failure},
     server::Server,
     session::Session,
     session_setup::{SetupOptions, TlsWish},
     sites::Sites,
+    software::{ReopenMethod, ServerSoftware},
     spread::{self, SessionLoad},
 };
 use crate::{
@@ -66,78 +67,9 @@ struct ServerTraits {
     is_refusal_reported: bool,
 }
 
-/// The reported software and extensions of a server.
-#[derive(Debug, Clone, Copy)]
-struct ServerSoftware {
-    is_ours: bool,
-    /// Whether it is the reference implementation.
-    is_xrootd: bool,
-    /// Whether uploads can be resumed.
-    resumes: bool,
-    reopen: Option<ReopenMethod>,
-    /// Whether the server accepts percent-encoded paths, as reported with `towpath.node`
-    /// ([`NodeInfo::KEY`](towpath_proto::xrootd::response::NodeInfo::KEY)).
-    takes_encoded_paths: bool,
-    /// Whether third-party copies are disabled.
-    lacks_third_party: bool,
-}
-
-/// The way to open a file once more while it is being written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReopenMethod {
-    /// A towpath server returns another handle of a named open file.
-    ByHandle,
-    /// An XRootD server accepts a further open of the same name.
-    ByName,
-}
-
-/// Returns whether the server of a session is a proxy of others; `None` before it has reported it.
-fn is_proxy(session: &Session) -> Option<bool> {
-    let flags = session.established()?.flags;
-    Some(flags.contains(ServerFlags::attrProxy) || flags.contains(ServerFlags::attrCache))
-}
-
 /// Returns whether a request would treat the part of the path after a question mark as opaque information.
 fn is_split_on_the_wire(path: &StorePath) -> bool {
     path.as_bytes().contains(&b'?')
-}
-
-impl ServerSoftware {
-    /// The value for a server that does not support the query, or responds like a third-party server.
-    const FOREIGN: Self = Self {
-        is_ours: false,
-        is_xrootd: false,
-        resumes: false,
-        reopen: None,
-        takes_encoded_paths: false,
-        lacks_third_party: false,
-    };
-
-    /// The words of the query.
-    const WORDS: &'static [u8] = b"version towpath.resume towpath.share towpath.node tpc";
-
-    /// Parses the values of [`Self::WORDS`], one per line; an unknown word is echoed.
-    fn of_answer(answer: &[u8]) -> Self {
-        let mut lines = answer.split(|byte| *byte == b'\n');
-        let mut next = || lines.next().unwrap_or_default();
-        let (version, resume, share, node, tpc) = (next(), next(), next(), next(), next());
-        // Such as `v5.5.3`; other implementations of the protocol report other versions.
-        let is_xrootd = matches!(version, [b'v', digit, ..] if digit.is_ascii_digit());
-        let is_ours = version.starts_with(b"towpath");
-        let lacks_third_party = (is_ours || is_xrootd) && tpc == b"tpc";
-        if !is_ours {
-            let reopen = is_xrootd.then_some(ReopenMethod::ByName);
-            return Self { is_xrootd, reopen, lacks_third_party, ..Self::FOREIGN };
-        }
-        Self {
-            is_ours,
-            is_xrootd,
-            resumes: resume == b"1",
-            reopen: (share == b"1").then_some(ReopenMethod::ByHandle),
-            takes_encoded_paths: node == b"1",
-            lacks_third_party,
-        }
-    }
 }
 
 /// The connections of one user to one server.
@@ -316,13 +248,7 @@ impl Site {
     pub(super) fn reopen_method(&self, session: &Session) -> Option<ReopenMethod> {
         let reopen = self.software.get()?.reopen?;
         // Two opens at a proxy may be two separate opens at its origin.
-        (reopen == ReopenMethod::ByHandle || !is_proxy(session)?).then_some(reopen)
-    }
-
-    /// Returns whether the server has carried out a `readv` before it carries out the next request of the session. XRootD
-    /// reads vectors in the thread of the connection, and other ranges perhaps elsewhere; a proxy passes both on.
-    pub(super) fn reads_vectors_in_order(&self, session: &Session) -> bool {
-        self.software.get().is_some_and(|software| software.is_xrootd) && is_proxy(session) == Some(false)
+        (reopen == ReopenMethod::ByHandle || !session.is_at_proxy()?).then_some(reopen)
     }
 
     /// Returns whether the server may be towpath, which shows an upload only after its close and supports promises. The
@@ -336,20 +262,8 @@ impl Site {
     }
 
     /// Like [`Self::may_be_ours`], with the query sent in `session`.
-    pub(super) async fn may_be_ours_by(&self, session: &Session) -> bool {
-        let answered = self.software.get_or_try_init(|| async {
-            let words = Query::Config(Bytes::from_static(ServerSoftware::WORDS));
-            let pending = session.submit(OutgoingRequest::new(words, 4096));
-            let finished = pending.finished().await;
-            match finished.outcome {
-                Ok(_) => Ok(ServerSoftware::of_answer(&finished.buffer)),
-                // A towpath server supports the query.
-                Err(Failure::Refused(reply)) if reply.fault().kind() != Kind::Unavailable => {
-                    Ok(ServerSoftware::FOREIGN)
-                }
-                Err(_) => Err(()),
-            }
-        });
+    async fn may_be_ours_by(&self, session: &Session) -> bool {
+        let answered = self.software.get_or_try_init(|| async { session.learn_software().await.copied().ok_or(()) });
         answered.await.map_or(true, |software| software.is_ours)
     }
 

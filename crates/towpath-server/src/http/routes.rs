@@ -144,7 +144,10 @@ fn check_is_no_page(parts: &http::request::Parts) -> Result<(), Refusal> {
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
     };
-    match host.is_none_or(is_loopback) && !parts.headers.contains_key(header::ORIGIN) {
+    // Browsers send this field to the addresses of this machine, also for images and scripts of a page.
+    let site = parts.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let is_own = matches!(site, None | Some(b"none" | b"same-origin"));
+    match is_own && host.is_none_or(is_loopback) && !parts.headers.contains_key(header::ORIGIN) {
         true => Ok(()),
         false => {
             let message =

@@ -74,7 +74,8 @@ pub fn open_regular(path: &Path, owner: RequiredOwner) -> io::Result<fs::File> {
     }
 }
 
-/// Creates a directory, and those above it, for the user of this process alone; an existing one is accepted if others have no rights to it.
+/// Creates a directory, and those above it, for the user of this process alone; an existing one is accepted if others have
+/// no rights to it.
 ///
 /// # Errors
 /// Errors of the system, and an explanation for a directory that is not acceptable.
@@ -155,6 +156,14 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>)
 /// Errors of the system.
 pub fn append(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Opens a file for appending. A missing one is created so that others cannot read or write it, whatever the umask is.
+///
+/// # Errors
+/// Errors of the system.
+pub fn append_private(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 /// Creates a file, or truncates an existing one.

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use control::suit_to_path;
 pub use info::{tcp_info, vain_resends};
-pub use peer_user::peer_user;
+pub use peer_user::{listening_user, peer_user};
 pub use resolver::Resolver;
 pub use towpath_proto::tcp::TcpInfo;
 
@@ -48,7 +48,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// # Errors
 /// As [`listen`].
 pub fn listen_beside(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = new_socket(address)?;
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() {
         let of_ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
@@ -59,14 +59,30 @@ pub fn listen_beside(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpL
     socket.listen(BACKLOG)
 }
 
-/// Connects to `address` with Nagle's algorithm disabled, and a receive window that does not slow a sender's start. A peer that vanishes, because of lost power or network, is
+/// Connects to `address` with Nagle's algorithm disabled. A peer that vanishes, because of lost power or network, is
 /// detected within two minutes; the connection may be idle for any time.
 ///
 /// # Errors
 /// Errors of the system: refused, unreachable. There is no timeout except the kernel's.
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    connect_by(new_socket(address)?, address).await
+}
+
+/// Like [`connect`], with a receive window that does not slow the start of a sender far away.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_to_receive(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = new_socket(address)?;
     receive_window::open(&socket);
+    connect_by(socket, address).await
+}
+
+fn new_socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
+}
+
+async fn connect_by(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
     let stream = socket.connect(address).await?;
     stream.set_nodelay(true)?;
     notice_loss(&stream)?;

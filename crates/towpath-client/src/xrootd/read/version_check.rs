@@ -98,8 +98,9 @@ impl RemoteFile {
     /// # Errors
     /// `Changed`; errors of the server.
     pub(in crate::xrootd) async fn confirm(&self, stream: &ReadStream, after: Option<&Metadata>) -> Result<()> {
+        let compares_itself = stream.file.session.software().is_some_and(|software| software.is_ours);
         match after {
-            _ if !self.options.confirms || stream.site.is_known_to_be_ours() => Ok(()),
+            _ if !self.options.confirms || compares_itself => Ok(()),
             Some(found) => self.expect_pinned(found),
             None => self.confirm_version().await,
         }
@@ -107,7 +108,7 @@ impl RemoteFile {
 
     /// Returns whether a `stat` behind a `readv` confirms it.
     pub(in crate::xrootd) fn confirms_vectors(&self, stream: &ReadStream) -> bool {
-        self.options.confirms && stream.site.reads_vectors_in_order(&stream.file.session)
+        self.options.confirms && stream.file.session.reads_vectors_in_order()
     }
 
     /// Checks that everything that was read before is of the version that was opened. Costs a round trip.

@@ -26,7 +26,7 @@ use crate::{
         connection::Failure,
         origin::with_pair,
         session::{InFlightBytes, OpenFile, PendingClose, Session},
-        site::ReopenMethod,
+        software::ReopenMethod,
     },
 };
 

@@ -89,6 +89,9 @@ async fn a_server_of_one_user_serves_no_pages() {
         fields.extend(origin.map(|origin| ("origin", origin)));
         assert_eq!(of_own.ask("GET /", &fields, "").await.status, status, "{host} {origin:?}");
     }
+    for (site, status) in [("none", 200), ("same-origin", 200), ("cross-site", 403), ("same-site", 403)] {
+        assert_eq!(of_own.ask("GET /", &[("sec-fetch-site", site)], "").await.status, status, "{site}");
+    }
     assert_eq!(of_own.ask_http2("GET /", &[], "").await.status, 200);
 
     let of_another = site(own + 1);

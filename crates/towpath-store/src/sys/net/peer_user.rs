@@ -1,4 +1,4 @@
-//! The user of the other end of a connection within this machine.
+//! The users of sockets within this machine.
 
 use std::{
     io::{self, BufRead, BufReader},
@@ -14,19 +14,34 @@ const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// Attempts to find a socket: the kernel may omit sockets from a table that changes while it is read.
 const ATTEMPTS: u32 = 3;
 
-/// Returns the user of the socket at the other end of a connection from `remote` to `local`; `None` if no process of this machine and network
-/// namespace has it. Reads a line for each connection of the machine.
+/// Returns the user of the socket at the other end of a connection from `remote` to `local`; `None` if no process of this
+/// machine and network namespace has it. Reads a line for each connection of the machine.
 ///
 /// # Errors
 /// The tables of the kernel cannot be read.
 pub fn peer_user(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
+    find(remote, local)
+}
+
+/// Returns the user who listens at `address`, which is one of this machine; `None` if no process listens there, or one that
+/// listens at all addresses.
+///
+/// # Errors
+/// The tables of the kernel cannot be read.
+pub fn listening_user(address: SocketAddr) -> io::Result<Option<u32>> {
+    let nobody = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { IpAddr::from(Ipv6Addr::UNSPECIFIED) };
+    find(address, SocketAddr::new(nobody, 0))
+}
+
+/// Returns the user of the socket with these addresses.
+fn find(own: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
     for _ in 0..ATTEMPTS {
         for table in TABLES {
             let table = match disk::open(Path::new(table)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 table => BufReader::new(table?),
             };
-            if let Some(user) = user_of(table, remote, local)? {
+            if let Some(user) = user_of(table, own, peer)? {
                 return Ok(Some(user));
             }
         }
@@ -104,12 +119,17 @@ mod tests {
             // A machine without IPv6 has only the first one.
             let Ok(listener) = TcpListener::bind(listen) else { continue };
             let port = listener.local_addr().unwrap().port();
+            let of_listener = listening_user(listener.local_addr().unwrap()).unwrap();
+            assert_eq!(of_listener, Some(own), "{listen}");
             let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
             let (accepted, remote) = listener.accept().unwrap();
             let local = accepted.local_addr().unwrap();
             assert_eq!(peer_user(local, remote).unwrap(), Some(own), "{listen}");
             drop(client);
             assert_eq!(peer_user(local, remote).unwrap(), None, "{listen}: no process has the socket");
+            let address = listener.local_addr().unwrap();
+            drop((listener, accepted));
+            assert_eq!(listening_user(address).unwrap(), None, "{listen}");
         }
     }
 

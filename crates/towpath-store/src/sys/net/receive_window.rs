@@ -11,21 +11,25 @@ use std::os::fd::AsRawFd;
 /// Window in bytes that a connection may have from its start. Memory is taken only for received data.
 const WINDOW_BYTES: libc::c_int = 16 << 20;
 
-/// Enlarges the receive buffer of `socket`, up to the system's maximum for automatic buffers (`tcp_rmem`), which it may
-/// still reach by itself. Failures are ignored: the window then grows as usual.
+/// Enlarges the receive buffer of `socket`, which is not connected yet, up to the system's maximum for automatic buffers
+/// (`tcp_rmem`). Failures are ignored: the window then grows as usual.
 pub(super) fn open(socket: &impl AsRawFd) {
     // A threshold for wake-ups makes room for as many bytes, and the room stays. SO_RCVBUF would need a higher
-    // `net.core.rmem_max`, and switch the automatic off.
-    for threshold in [WINDOW_BYTES, 1] {
-        set_wake_threshold(socket, threshold);
+    // `net.core.rmem_max`, and switch the automatic off. The threshold also limits the window, and with it the scale that
+    // is agreed when the connection is established: the last option removes this limit.
+    for (level, name, value) in [
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT, WINDOW_BYTES),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1),
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, 0),
+    ] {
+        set_option(socket, level, name, value);
     }
 }
 
-/// Sets the number of received bytes from which on a reader is woken.
-fn set_wake_threshold(socket: &impl AsRawFd, bytes: libc::c_int) {
-    let (from, length) = ((&raw const bytes).cast(), size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the kernel reads `length` bytes of `bytes`, which lives throughout the call.
-    let _ = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, from, length) };
+fn set_option(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
+    let (from, length) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the kernel reads `length` bytes of `value`, which lives throughout the call.
+    let _ = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, from, length) };
 }
 
 #[cfg(test)]

@@ -1,0 +1,86 @@
+"""Reads two columns of files one after the other, in one process, and prints times and results as one JSON object.
+
+    python analysis_query.py READER URL...
+
+READER is `root` with ROOT's cache as it is, `root-off` without it, `uproot` with fsspec-xrootd, or `towpath` for uproot with `towpath.fs`.
+The start of the interpreter, and the first use of the reader on a local file that TREE_OF_WARMTH names, are not timed.
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+
+QUERY = 'long query(TTree* tree) { return tree->Draw("rawtr", "E33>5", "goff"); }'
+
+
+def root_reader(cache_bytes: "int | None"):
+    """Returns a function that reads a file with ROOT. The result is the number of values of the second column where the first is above 5."""
+    warnings.simplefilter("ignore")  # the wheel warns that it is an alpha release
+    import ROOT
+
+    ROOT.gROOT.SetBatch(True)
+    ROOT.gInterpreter.Declare(QUERY)
+
+    def read(url: str) -> "tuple[float, int]":
+        file = ROOT.TFile.Open(url)
+        if not file or file.IsZombie():
+            sys.exit(f"ROOT could not open {url}")
+        tree = file.Get("T")
+        opened = time.monotonic()
+        if cache_bytes is not None:
+            tree.SetCacheSize(cache_bytes)
+        found = int(ROOT.query(tree))
+        file.Close()
+        return opened, found
+
+    return read
+
+
+def uproot_reader(is_towpath: bool):
+    """Returns a function that reads a file with uproot, with the same result."""
+    import fsspec
+    import uproot
+
+    if is_towpath:
+        import towpath.fs
+
+        towpath.fs.register()
+    else:
+        fsspec.register_implementation("root", "fsspec_xrootd.XRootDFileSystem", clobber=True)
+
+    def read(url: str) -> "tuple[float, int]":
+        with uproot.open({url: None}) as file:
+            tree = file["T"]
+            opened = time.monotonic()
+            arrays = tree.arrays(["E33", "rawtr"], library="np")
+        return opened, int(arrays["rawtr"][arrays["E33"] > 5].size)
+
+    return read
+
+
+READERS = {
+    "root": lambda: root_reader(None),
+    "root-off": lambda: root_reader(0),
+    "uproot": lambda: uproot_reader(False),
+    "towpath": lambda: uproot_reader(True),
+}
+
+
+def main(reader: str, *urls: str) -> None:
+    """Prints seconds to open, seconds in all, and the result of each file."""
+    read = READERS[reader]()
+    if local := os.environ.get("TREE_OF_WARMTH"):
+        read(local)
+    files = []
+    for url in urls:
+        start = time.monotonic()
+        opened, found = read(url)
+        end = time.monotonic()
+        files.append({"open_s": opened - start, "seconds": end - start, "values": found})
+    print(json.dumps({"files": files}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
