@@ -72,7 +72,7 @@ class Queries:
         """Reads both files from a server, and compares the results."""
         over = self.site.over
         before, used = over.totals(), server.cpu_s()
-        program = Program((self.python, str(QUERY), reader)).where(TREE_OF_WARMTH=str(self.local))
+        program = Program((self.python, str(QUERY), reader)).where(WARM_UP_FILE=str(self.local))
         found = self.site.run(program(*(server.root(name) for name in FILES)))["files"]
         if any(file["values"] != self.values for file in found):
             raise RuntimeError(f"wrong values: {found}")
@@ -94,7 +94,7 @@ class Queries:
 def contenders(queries: Queries, rtt_ms: float) -> list[Contender]:
     """Returns all rows over a path. Without a cache, ROOT takes minutes over long ones."""
     rows = [queries.direct(reader, "xrootd5") for reader in ("root", "uproot", "towpath")]
-    rows += [queries.direct(reader, "towpath") for reader in ("root", "towpath")]
+    rows += [queries.direct(reader, "towpath") for reader in ("root", "uproot", "towpath")]
     rows += [queries.direct("root-off", "xrootd5")] if rtt_ms <= 10 else []
     rows += [queries.through(reader, kind) for reader in ("root", "root-off") for kind in COLUMNS.values()]
     rows += [queries.through("root", kind) for kind in XCACHES]

@@ -3,7 +3,7 @@
     python analysis_query.py READER URL...
 
 READER is `root` with ROOT's cache as it is, `root-off` without it, `uproot` with fsspec-xrootd, or `towpath` for uproot with `towpath.fs`.
-The start of the interpreter, and the first use of the reader on a local file that TREE_OF_WARMTH names, are not timed.
+The start of the interpreter, and the first use of the reader on a local file that WARM_UP_FILE names, are not timed.
 """
 
 import json
@@ -21,6 +21,7 @@ def root_reader(cache_bytes: "int | None"):
     import ROOT
 
     ROOT.gROOT.SetBatch(True)
+    ROOT.gSystem.Load("libNetxNG")
     ROOT.gInterpreter.Declare(QUERY)
 
     def read(url: str) -> "tuple[float, int]":
@@ -48,6 +49,8 @@ def uproot_reader(is_towpath: bool):
 
         towpath.fs.register()
     else:
+        import fsspec_xrootd  # noqa: F401 - not timed, as the import of towpath.fs is not
+
         fsspec.register_implementation("root", "fsspec_xrootd.XRootDFileSystem", clobber=True)
 
     def read(url: str) -> "tuple[float, int]":
@@ -71,7 +74,7 @@ READERS = {
 def main(reader: str, *urls: str) -> None:
     """Prints seconds to open, seconds in all, and the result of each file."""
     read = READERS[reader]()
-    if local := os.environ.get("TREE_OF_WARMTH"):
+    if local := os.environ.get("WARM_UP_FILE"):
         read(local)
     files = []
     for url in urls:

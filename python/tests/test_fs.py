@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gzip
 import itertools
 import multiprocessing
 import os
+import pickle
 import select
 import subprocess
 import threading
@@ -122,13 +124,13 @@ def test_the_ends_of_a_root_file_are_read_when_it_is_opened(area, monkeypatch):
         (local / name).write_bytes(content[:10_000] if name == "small.root" else content)
     fs, path = fsspec.core.url_to_fs(url)
     requests = []
-    original = towpath_fs.calls.call
+    original = towpath_fs.calls.result_of
 
     async def counted(submit, *arguments):
         requests.append((submit.__name__, arguments))
         return await original(submit, *arguments)
 
-    monkeypatch.setattr(towpath_fs.calls, "call", counted)
+    monkeypatch.setattr(towpath_fs.calls, "result_of", counted)
     assert fs.cat_file(f"{path}/f.root", 0, 300) == content[:300]
     ends = [("open", (fs._read_url(f"{path}/f.root"),)), ("stat", ()), ("read_ranges", ([(0, 4096), (934_464, 65_536)],))]
     assert requests == ends
@@ -217,6 +219,91 @@ def test_writing(area):
         fs.open(path, "xb")
     with pytest.raises(NotImplementedError, match="replace files as a whole"):
         fs.open(path, "ab")
+
+
+def test_layers_end_like_their_file(area):
+    url, local = area
+    fs, path = fsspec.core.url_to_fs(f"{url}/f.txt.gz")
+    text = "line\n" * 100_000
+    with fs.open(path, "wt", compression="infer") as file:
+        file.write(text)
+    with fs.open(path, "rt", compression="infer") as file:
+        assert file.read() == text
+    with fs.open(f"{path}.bin", "wb", compression="gzip") as file:
+        file.write(b"bytes")
+    assert gzip.decompress((local / "f.txt.gz.bin").read_bytes()) == b"bytes"
+    before = {name: (local / name).read_bytes() for name in os.listdir(local)}
+
+    def fail(mode, compression):
+        with fs.open(path, mode, compression=compression) as file:
+            file.write("x" if mode == "wt" else b"x")
+            raise KeyError("x")
+
+    for mode, compression in itertools.product(("wt", "wb"), (None, "gzip")):
+        with pytest.raises(KeyError):
+            fail(mode, compression)
+        abandoned = fs.open(path, mode, compression=compression)
+        abandoned.write("x" if mode == "wt" else b"x")
+        del abandoned
+    assert {name: (local / name).read_bytes() for name in os.listdir(local)} == before
+
+
+def test_links_are_removed_and_not_followed(area):
+    url, local = area
+    for name in ("kept/file", "tree/a/b", "tree/c"):
+        (local / name).parent.mkdir(parents=True, exist_ok=True)
+        (local / name).write_bytes(b"x")
+    (local / "tree/a/link").symlink_to(local / "kept")
+    (local / "root_link").symlink_to(local / "kept")
+    fs, path = fsspec.core.url_to_fs(url)
+    with pytest.raises(NotImplementedError):
+        fs.rm(f"{path}/tree", recursive=True, maxdepth=1)
+    fs.rm(f"{path}/tree", recursive=True)
+    with contextlib.suppress(OSError):
+        # Not each protocol removes a link to a directory by its name.
+        fs.rm(f"{path}/root_link", recursive=True)
+    assert not (local / "tree").exists() and (local / "kept/file").read_bytes() == b"x"
+
+
+def test_open_files_are_pickled(area):
+    url, local = area
+    (local / "f").write_bytes(b"0123456789")
+    fs, path = fsspec.core.url_to_fs(f"{url}/f")
+    file = fs.open(path)
+    file.seek(3)
+    assert pickle.loads(pickle.dumps(file)).read(2) == b"34"
+    assert fs.open(path).info()["name"] == path and fs.info(path)["size"] == file.size == 10
+    fs.pipe_file(path, memoryview(np.arange(3.0)))
+    assert (local / "f").stat().st_size == 24
+
+
+def test_versions_have_numbers(area):
+    url, local = area
+    fs, path = fsspec.core.url_to_fs(f"{url}/f")
+    tokens = []
+    for content in (b"a", b"bc"):
+        (local / "f").write_bytes(content)
+        tokens.append((fs.checksum(path), fs.ukey(path)))
+        assert tokens[-1] == (fs.checksum(path), fs.ukey(path))
+    assert tokens[0] != tokens[1]
+
+
+def test_another_version_is_said_once(area, monkeypatch):
+    url, local = area
+    (local / "f").write_bytes(b"a" * 1_000)
+    fs, path = fsspec.core.url_to_fs(f"{url}/f")
+    assert fs.cat_file(path, 0, 2) == b"aa"
+    monkeypatch.setattr(towpath_fs.calls, "IDLE_S", 0.0)
+    (local / "f").write_bytes(b"b" * 2_000)
+    assert fs.cat_file(path) == b"b" * 2_000, "as a whole it is as it is now"
+    with pytest.raises(OSError, match="has changed since it was read before"):
+        fs.cat_file(path, 0, 2)
+    assert fs.cat_file(path, 0, 2) == b"bb"
+    fs.pipe_file(path, b"c" * 3_000)
+    assert fs.cat_file(path, 0, 2) == b"cc", "its own changes are no surprise"
+    fs.mv(path, f"{path}.moved")
+    (local / "f").write_bytes(b"d")
+    assert fs.cat_file(path, 0, 2) == b"d"
 
 
 def test_file_objects(area):
@@ -366,17 +453,21 @@ def test_reads_go_through_the_agent(binary, server, monkeypatch, tmp_path):
     (directory / "agent.txt").write_bytes(b"content")
     monkeypatch.setenv("TOWPATH_AGENT_DIRECTORY", str(tmp_path / "agent"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    url = f"root://{address}//agent.txt"
+    (directory / "with space.txt").write_bytes(b"content")
+    urls = [f"root://{address}//agent.txt", f"dav://{address}/with%20space.txt"]
 
     def agent(*arguments: str) -> str:
         return subprocess.run([binary, "agent", *arguments], check=True, capture_output=True, text=True).stdout
 
-    setting = agent("env", url).strip().removeprefix("export TOWPATH_AGENT=")
+    setting = agent("env", *urls).strip().removeprefix("export TOWPATH_AGENT=")
     try:
         monkeypatch.setenv("TOWPATH_AGENT", setting)
-        fs, path = fsspec.core.url_to_fs(url)
-        fs.invalidate_cache()
-        assert fs.cat_file(path, 0, 4) == b"cont" and fs.open(path).read() == b"content"
+        for url in urls:
+            fs, path = fsspec.core.url_to_fs(url)
+            assert fs._read_url(path) != url
+            assert fs.cat_file(path, 0, 4) == b"cont" and fs.open(path).read() == b"content"
+        own, _ = fsspec.core.url_to_fs(urls[0], token="x")
+        assert own._read_url("/agent.txt") == urls[0], "the agent does not have this token"
         assert address in agent("status")
     finally:
         agent("stop")
@@ -394,6 +485,10 @@ def test_urls():
     ]:
         fs, found = fsspec.core.url_to_fs(url)
         assert (type(fs), found, fs.unstrip_protocol(found)) == (kind, path, back or url)
+    bucket = towpath_fs.S3FileSystem("data")
+    assert bucket._url(bucket._strip_protocol("set/x")) == "s3://data/set/x"
+    with pytest.raises(TypeError, match="unknown options: tokne"):
+        fsspec.core.url_to_fs("davs://host/a", tokne="x")
     pickled = fsspec.AbstractFileSystem.from_json(fsspec.core.url_to_fs("davs://host/a")[0].to_json())
     assert (pickled.hostid, pickled.scheme) == ("host", "davs")
     assert Path(towpath_fs.__file__).name == "__init__.py"

@@ -9,14 +9,14 @@ Installing the package with its extra `towpath[fs]` registers `root`, `roots`, `
 is `root://`. fsspec has file systems of its own for `http`, `https` and `s3`: `register` replaces them.
 
 - A file system is one storage. Its paths begin with a slash; those over HTTP are percent-encoded, as in URLs.
-- All ranges of `cat_ranges` of one file are one request. A file that is read in parts stays open for a while, pinned to one version: a read
-  of another one raises `OSError`, and the one after it is of the new version. Head and tail of a ROOT file are read when it is opened.
+- All ranges of `cat_ranges` of one file are one request. A file that is read in parts stays open for a while, pinned to one version: a
+  read of another one raises `OSError`, and the one after it is of the new version. Head and tail of a ROOT file are read when it is opened.
 - A written file is complete when it is closed. Towpath servers, and HTTP and S3 servers, show it then, in place of an older one. XRootD
   servers show it while it is written, and remove an older one at once.
 - `put`, `get` and `cp` copy with verification.
 - Errors are subclasses of `OSError`, with the party at fault in their message.
-- If `TOWPATH_AGENT` is set (`towpath agent env`), files are read through the agent by `open`, `cat` and `cat_ranges`; not those of `s3`, and
-  not with a user, a token or a `ca_file` of their own, which the agent does not have.
+- If `TOWPATH_AGENT` is set (`towpath agent env`), files are read through the agent by `open`, `cat` and `cat_ranges`; not those of `s3`,
+  and not with a user, a token or a `ca_file` of their own, which the agent does not have.
 """
 
 from __future__ import annotations
@@ -178,8 +178,11 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return datetime.datetime.fromtimestamp(info["mtime"], tz=datetime.timezone.utc)
 
     async def _checksum(self, path: str, algorithm: str | None = None) -> int | tuple[str, str]:
-        """Returns a number that changes with the version of a file, without reading it. With the name of an `algorithm` (`adler32`, `crc32c`,
-        `md5`, …) returns that name and the hexadecimal digits of the digest: the storage computes it if it can; otherwise the file is read."""
+        """Returns a number that changes with the version of a file, without reading it.
+
+        With the name of an `algorithm` (`adler32`, `crc32c`, `md5`, …) returns that name and the hexadecimal digits of the digest: the
+        storage computes it if it can; otherwise the file is read.
+        """
         if algorithm is None:
             return int(await self._ukey(path), 16)
         return algorithm, await result_of(self._storages.digest, self._url(path), algorithm)
@@ -338,7 +341,8 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         return any(entry["name"] == path and entry["islink"] for entry in entries)
 
     async def _remove_tree(self, path: str, batch_size: int | None) -> None:
-        directories, files = [], []
+        directories: list[str] = []
+        files: list[str] = []
         for entry in await self._ls(path):
             is_directory = entry["type"] == "directory" and not entry["islink"]
             (directories if is_directory else files).append(entry["name"])
@@ -369,7 +373,7 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
     modified = sync_wrapper(_modified)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Closes the files that were read at and below `path`, or all of them, and forgets their versions. There is no cache of listings."""
+        """Closes the files that were read at and below `path`, or all of them, and forgets their versions. Listings are not kept."""
         self._open_files.drop(None if path is None else self._read_url(path))
 
 

@@ -141,13 +141,13 @@ class OpenFiles:
         return result
 
     def drop(self, url: str | None) -> None:
-        """Closes the files at and below `url`, and forgets their versions; without `url` all of them. Running operations are not affected."""
+        """Closes the files at and below `url`, and forgets their versions; without `url` all of them. Running operations go on."""
         with self._lock:
             self._drops += 1
             for known in (self._files, self._versions):
                 dropped = [one for one in known if url is None or one == url or one.startswith(f"{url.rstrip('/')}/")]
                 for one in dropped:
-                    del known[one]  # type: ignore[attr-defined]
+                    del known[one]
 
     def _find(self, url: str) -> tuple[OpenFile | None, int]:
         """Returns an open file, and the number of drops so far. Closes idle files."""
@@ -171,6 +171,6 @@ class OpenFiles:
             self._files[url] = (file, time.monotonic())
             self._versions[url] = file.version
             for known, limit in ((self._files, MAX_OPEN_FILES), (self._versions, MAX_KNOWN_VERSIONS)):
-                known.move_to_end(url)  # type: ignore[attr-defined]
+                known.move_to_end(url)
                 while len(known) > limit:
-                    known.popitem(last=False)  # type: ignore[attr-defined]
+                    known.popitem(last=False)

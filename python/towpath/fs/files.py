@@ -77,8 +77,8 @@ class ReadableFile(AbstractBufferedFile):  # type: ignore[misc]
 
 
 class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
-    """A file that is written from start to end, and complete when it is closed. It is discarded if a block of `with` ends with an exception,
-    and if it is not closed."""
+    """A file that is written from start to end, and complete when it is closed. It is discarded if a block of `with` ends with an
+    exception, and if it is not closed."""
 
     DEFAULT_BLOCK_SIZE = 8 * 2**20
 
