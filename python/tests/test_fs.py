@@ -64,7 +64,7 @@ def area(base, server, request, tmp_path):
 
 
 class Fixtures(abstract.AbstractFixtures):
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def fs(self, base):
         return fsspec.core.url_to_fs(f"{base}/")[0]
 

@@ -62,7 +62,7 @@ VERDICTS = {
     "grows_with_streams": "not decided",
     "ramp_explains": "reproduced",
     "printed_ramp": "refuted",
-    "sustainment_makes_concave": "not decided",
+    "sustainment_makes_concave": "refuted",
     "convex_is_window": "not decided",
     "chaos": "refuted",
     "profiles_choose": "reproduced",
