@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -105,7 +104,7 @@ def test_a_program_of_another_user_is_no_agent(agent, xrootd_area, here):
     eventually(lambda: not (here / "agent/data/control").exists())
     (here / "agent/data/control").write_bytes(control)
     (here / "agent/data/control").chmod(0o600)
-    impostor = subprocess.Popen([sys.executable, "-c", IMPOSTOR, port], stderr=subprocess.DEVNULL, **unprivileged())
+    impostor = subprocess.Popen(["/usr/bin/python3", "-c", IMPOSTOR, port], stderr=subprocess.DEVNULL, **unprivileged())
     try:
         eventually(lambda: is_listening(int(port)))
         assert agent("url", xrootd_area.url("file")).partition("/root://")[0] != url.partition("/root://")[0]
