@@ -1,7 +1,7 @@
 //! Finds the running agent, and starts one.
 
 use std::{
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -70,7 +70,7 @@ pub(super) async fn running(directory: &AgentDirectory, remote: &Remote) -> Resu
 pub(super) fn forget(directory: &AgentDirectory) {
     if let Some(port) = last_port(directory) {
         // Without it, the next agent has another port.
-        let _ = disk::write(&directory.port(), port.to_string().as_bytes());
+        let _ = disk::replace(&directory.port(), |file| file.write_all(port.to_string().as_bytes()));
     }
     let _ = disk::remove(&directory.data().join("control"));
 }
