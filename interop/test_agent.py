@@ -90,7 +90,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
     do_GET = do_POST
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+http.server.HTTPServer((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
 """
 """A server at the port of an agent that answers each request."""
 
@@ -98,25 +98,25 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 @pytest.mark.skipif(os.geteuid() != 0, reason="it needs root to be another user")
 def test_a_program_of_another_user_is_no_agent(agent, xrootd_area, here):
     url = agent("url", xrootd_area.url("file"))
-    port = url.removeprefix("root://").partition("/")[0].partition(":")[2]
+    host, _, port = url.removeprefix("root://").partition("/")[0].partition(":")
     control = (here / "agent/data/control").read_bytes()
     agent("stop")
     eventually(lambda: not (here / "agent/data/control").exists())
     (here / "agent/data/control").write_bytes(control)
     (here / "agent/data/control").chmod(0o600)
-    impostor = subprocess.Popen(["/usr/bin/python3", "-c", IMPOSTOR, port], stderr=subprocess.DEVNULL, **unprivileged())
+    impostor = subprocess.Popen(["/usr/bin/python3", "-c", IMPOSTOR, host, port], stderr=subprocess.DEVNULL, **unprivileged())
     try:
-        eventually(lambda: is_listening(int(port)))
+        eventually(lambda: is_listening(host, int(port)))
         assert agent("url", xrootd_area.url("file")).partition("/root://")[0] != url.partition("/root://")[0]
     finally:
         impostor.kill()
         impostor.wait()
 
 
-def is_listening(port: int) -> bool:
-    """Returns whether a program accepts connections at a port of this machine."""
+def is_listening(host: str, port: int) -> bool:
+    """Returns whether a program accepts connections at an address of this machine."""
     with socket.socket() as probe:
-        return probe.connect_ex((HOST, port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 @pytest.mark.parametrize("program", [

@@ -9,6 +9,10 @@ use towpath_server::units::{ByteSize, HumanDuration};
 use super::directory::AgentDirectory;
 use crate::cache::{CacheConfig, CredentialConfig, ForwardConfig, SpaceConfig};
 
+/// The address of agents. At the usual one, ROOT looks for each path on the local disk first, and reports that it cannot parse
+/// it.
+const LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
 /// All settings of `towpath agent`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -53,7 +57,7 @@ impl AgentConfig {
             ca: self.ca.clone().or(ca),
             columns: true,
             space: SpaceConfig { max: Some(self.space), ..SpaceConfig::default() },
-            listen: vec![(Ipv4Addr::LOCALHOST, port).into()],
+            listen: vec![(LOOPBACK, port).into()],
             ..CacheConfig::default()
         }
     }

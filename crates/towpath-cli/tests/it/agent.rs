@@ -45,7 +45,7 @@ impl User {
     fn start(&self) -> Child {
         let mut agent = self.command("agent run").stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(agent.stdout.take().unwrap()).lines();
-        assert!(lines.next().unwrap().unwrap().starts_with("listening on 127.0.0.1:"));
+        assert!(lines.next().unwrap().unwrap().starts_with("listening on 127.0.0.2:"));
         agent
     }
 }
@@ -70,7 +70,7 @@ fn an_agent_starts_with_its_first_url_and_keeps_its_port() {
     let of_root = format!("root://{}//d/file", server.address);
     user.run("agent status").expect(1);
     let url = user.url(&of_root);
-    assert!(url.starts_with("root://127.0.0.1:") && url.ends_with(&format!("//{of_root}")), "{url}");
+    assert!(url.starts_with("root://127.0.0.2:") && url.ends_with(&format!("//{of_root}")), "{url}");
     assert_eq!(user.cat(&url).expect(0).stdout, "content");
     let of_http = user.url(&format!("http://{}/d/file", server.address));
     assert_eq!(user.cat(&of_http).expect(0).stdout, "content");
