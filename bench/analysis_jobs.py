@@ -1,7 +1,7 @@
 """The jobs of the suite `analysis`: two columns of a remote tree of 152, directly, through caches, and with file systems of Python.
 
-The file is that of the tests: 287 MB; both columns are 9.4 MB in 4,926 baskets. Each sample is one process that reads two files of a dataset;
-caches are new and empty, and their connection to the origin begins with the first file.
+The file is that of the tests: 287 MB; both columns are 9.4 MB in 4,926 baskets. Each sample is one process that reads three files, of which the
+last two are of one dataset; caches are new and empty, and their connection to the origin begins with the first file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from wan_lab import Emulation, Lab, NetworkPath
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 QUERY = pathlib.Path(__file__).with_name("analysis_query.py")
-FILES = ("run_1.root", "run_2.root")
+FILES = ("other.root", "run_1.root", "run_2.root")
+"""The first one is of another dataset."""
 USEFUL_BYTES = 9_450_000
 """Bytes of the baskets of both columns."""
 PATHS = [NetworkPath(rtt_ms, "10Gbit") for rtt_ms in (0, 10, 100, 240)]
@@ -54,7 +55,7 @@ class AnalysisSample(Sample):
 
     files: list[FileRead]
     received_bytes: int
-    """TCP payload that arrived at the site, for both files."""
+    """TCP payload that arrived at the site, for all files."""
     emulation: Emulation
 
 
@@ -69,7 +70,7 @@ class Queries:
     """The correct result."""
 
     def sample(self, reader: str, server: Server, title: str) -> AnalysisSample:
-        """Reads both files from a server, and compares the results."""
+        """Reads all files from a server, and compares the results."""
         over = self.site.over
         before, used = over.totals(), server.cpu_s()
         program = Program((self.python, str(QUERY), reader)).where(WARM_UP_FILE=str(self.local))

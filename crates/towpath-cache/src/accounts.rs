@@ -128,8 +128,8 @@ impl Accounts {
 pub(crate) struct Account {
     accounts: Arc<Accounts>,
     version: Version,
-    opened: Instant,
-    opened_ms: i64,
+    /// When a reader opened the file; empty without a reader.
+    opened: OnceLock<Opened>,
     served_bytes: AtomicU64,
     missed_bytes: AtomicU64,
     bypass_bytes: AtomicU64,
@@ -137,7 +137,15 @@ pub(crate) struct Account {
     disk_us: AtomicU64,
     reads: Mutex<Reads>,
     origin: Arc<Origin>,
-    /// The times of the origin's requests at the open.
+}
+
+/// The open of a reader.
+#[derive(Debug)]
+struct Opened {
+    at: Instant,
+    /// In milliseconds since the Unix epoch.
+    at_ms: i64,
+    /// The times of the origin's requests until then.
     request_time: RequestTime,
 }
 
@@ -169,13 +177,19 @@ impl Reads {
 }
 
 impl Account {
-    /// Opens the account of a file of an origin.
+    /// Opens the account of a reader of a file of an origin.
     pub(crate) fn open(accounts: &Arc<Accounts>, origin: &Arc<Origin>, version: &Version) -> Self {
+        let account = Self::without_reader(accounts, origin, version);
+        account.begin();
+        account
+    }
+
+    /// Opens the account of a file that has no reader yet. It becomes a record only if one begins.
+    pub(crate) fn without_reader(accounts: &Arc<Accounts>, origin: &Arc<Origin>, version: &Version) -> Self {
         Self {
             accounts: Arc::clone(accounts),
             version: version.clone(),
-            opened: clock::now(),
-            opened_ms: clock::unix_ns().div_euclid(1_000_000),
+            opened: OnceLock::new(),
             served_bytes: AtomicU64::new(0),
             missed_bytes: AtomicU64::new(0),
             bypass_bytes: AtomicU64::new(0),
@@ -183,8 +197,22 @@ impl Account {
             disk_us: AtomicU64::new(0),
             reads: Mutex::new(Reads { segments: Segments::new(version.size), ..Reads::default() }),
             origin: Arc::clone(origin),
-            request_time: origin.request_times.sums(),
         }
+    }
+
+    /// Begins the access of a reader. Waits before it do not count.
+    pub(crate) fn begin(&self) {
+        self.opened.get_or_init(|| {
+            self.origin_us.store(0, Relaxed);
+            self.disk_us.store(0, Relaxed);
+            let at_ms = clock::unix_ns().div_euclid(1_000_000);
+            Opened { at: clock::now(), at_ms, request_time: self.origin.request_times.sums() }
+        });
+    }
+
+    /// Returns whether the file has, or had, a reader.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.opened.get().is_some()
     }
 
     fn reads(&self) -> MutexGuard<'_, Reads> {
@@ -313,21 +341,22 @@ async fn timed<T>(account_us: &AtomicU64, waiting: impl Future<Output = T>) -> T
 
 impl Drop for Account {
     fn drop(&mut self) {
+        let Some(Opened { at, at_ms, request_time }) = self.opened.get() else { return };
         let bytes = |count: &AtomicU64| count.load(Relaxed);
         let time = |account_us: &AtomicU64| Duration::from_micros(account_us.load(Relaxed));
         let name = self.version.name();
         let segments = self.reads().segments.list();
         let origin_wait = time(&self.origin_us);
-        let share = self.origin.request_times.sums().server_share_since(&self.request_time);
+        let share = self.origin.request_times.sums().server_share_since(request_time);
         self.accounts.record(AccessRecord {
             origin: Arc::clone(&self.version.origin),
             target: self.version.target.clone(),
             entry: hex(name.get(..ENTRY_BYTES).unwrap_or_default()),
             size: self.version.size,
             mtime_ns: self.version.mtime_ns,
-            opened_ms: self.opened_ms,
+            opened_ms: *at_ms,
             closed_s: clock::unix_s(),
-            duration: self.opened.elapsed(),
+            duration: at.elapsed(),
             served_bytes: bytes(&self.served_bytes),
             missed_bytes: bytes(&self.missed_bytes),
             bypass_bytes: bytes(&self.bypass_bytes),

@@ -15,7 +15,7 @@ use std::{
 };
 
 use clru::CLruCache;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use towpath_store::{
     Result, Space,
     sys::{
@@ -32,6 +32,7 @@ use crate::{
     index::{EntryName, MAX_HEADER_BYTES, decode_header},
     inventory::{Inventory, Victim},
     known_versions::KnownVersions,
+    opened_ahead,
     origin::Origin,
     origins::{Origins, TreeOptions},
     pins::Pins,
@@ -127,6 +128,8 @@ struct Inner {
     accounts: Arc<Accounts>,
     /// The columns that readers of datasets read, unless it is not recorded.
     columns: Option<Arc<DatasetMemory>>,
+    /// Permits for files that are open without a reader.
+    ahead: Arc<Semaphore>,
     results: ResultMemory,
     entries: Mutex<Entries>,
     /// Notified when an entry has been removed.
@@ -186,6 +189,7 @@ impl Cache {
             names: KnownVersions::default(),
             accounts,
             columns,
+            ahead: Arc::new(Semaphore::new(opened_ahead::MAX_FILES)),
             results: ResultMemory::default(),
             entries: Mutex::default(),
             removed: Notify::new(),
@@ -267,6 +271,11 @@ impl Cache {
         &self.0.disk
     }
 
+    /// Returns the permits for files that are open without a reader.
+    pub(crate) fn ahead_permits(&self) -> &Arc<Semaphore> {
+        &self.0.ahead
+    }
+
     /// Returns the known versions of paths.
     pub(crate) fn names(&self) -> &KnownVersions {
         &self.0.names
@@ -279,12 +288,24 @@ impl Cache {
     pub(crate) async fn entry(&self, version: Version) -> Result<Arc<Entry>> {
         let entry = self.find_entry(version).await;
         entry.open(true).await?;
-        entry.slot.record_open();
-        self.keep_open(&entry);
+        self.count_use(&entry);
         Ok(entry)
     }
 
-    /// Returns the entry of a version for maintenance, open. It does not count as used.
+    /// Counts a use by a reader of an entry that was opened without one.
+    pub(crate) async fn record_use(&self, entry: &Arc<Entry>) {
+        if let Err(error) = entry.touch().await {
+            self.disk().record_failure(&error);
+        }
+        self.count_use(entry);
+    }
+
+    fn count_use(&self, entry: &Arc<Entry>) {
+        entry.slot.record_open();
+        self.keep_open(entry);
+    }
+
+    /// Returns the entry of a version without a reader, open. It does not count as used.
     pub(crate) async fn entry_unused(&self, version: Version) -> Result<Arc<Entry>> {
         let entry = self.find_entry(version).await;
         entry.open(false).await?;

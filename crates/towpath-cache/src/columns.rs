@@ -6,6 +6,7 @@
 
 pub(crate) mod index;
 pub(crate) mod memory;
+pub(crate) mod names;
 
 use std::{
     cmp::Reverse,
@@ -56,6 +57,28 @@ impl ColumnReads {
         })
     }
 
+    /// Adds the reads of a tree of a file without a reader. Nothing is to be fetched until [`Self::expect`].
+    pub(crate) fn add_early(&mut self, reads: TreeReads) {
+        self.trees.push(reads);
+    }
+
+    /// Expects reads of columns from their first entry on, in the trees that were added. Returns the ranges to fetch.
+    pub(crate) fn expect(&mut self, known: &ColumnNames) -> Vec<Range<u64>> {
+        let mut ahead = Vec::new();
+        for tree in &mut self.trees {
+            if let Some(columns) = known.get(&tree.tree.path) {
+                tree.expect(columns);
+            }
+            ahead.extend(tree.fetch_ahead());
+        }
+        ahead
+    }
+
+    /// Returns whether a reader goes on with columns of a tree, or was expected to.
+    pub(crate) fn are_continued(&self) -> bool {
+        self.trees.iter().any(|tree| tree.is_continued)
+    }
+
     /// Returns each tree of which columns were read, with their names.
     pub(crate) fn active(&self) -> ColumnNames {
         let trees = self.trees.iter().map(|tree| (tree.tree.path.clone(), tree.active()));
@@ -74,7 +97,7 @@ pub(crate) struct TreeReads {
     read_bytes: u64,
     /// Bytes of the blocks that were requested and not read, also of abandoned columns.
     ahead_bytes: u64,
-    /// Whether a block was read behind one that was read before.
+    /// Whether a block was read behind one that was read before, or reads are expected.
     is_continued: bool,
     /// Whether the last requested block of a column was read.
     has_new: bool,
@@ -396,6 +419,21 @@ mod tests {
         assert_eq!(read(&mut reads, &dataset, 1, 0), []);
         // A column without reads is not recorded.
         assert_eq!(reads.active()["tree"], ["c1"]);
+    }
+
+    #[test]
+    fn a_file_without_a_reader_waits_for_one() {
+        let dataset = tree(&[3000, 300, 5000]);
+        let mut reads = ColumnReads::default();
+        reads.add_early(TreeReads::new(Arc::clone(&dataset), &["c1".into()]));
+        let known =
+            ColumnNames::from([("tree".into(), vec!["c1".into(), "c2".into()]), ("other".into(), vec!["c0".into()])]);
+        let ahead = positions(&dataset, &reads.expect(&known));
+        // As if all columns had been known at once.
+        let mut at_once = ColumnReads::default();
+        let expected = at_once.add(TreeReads::new(Arc::clone(&dataset), &["c1".into(), "c2".into()]), &[]);
+        assert_eq!(ahead, positions(&dataset, &expected));
+        assert_eq!(read(&mut reads, &dataset, 2, 0), []);
     }
 
     #[test]

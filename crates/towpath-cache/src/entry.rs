@@ -198,15 +198,27 @@ impl Entry {
         let open = || async {
             let entry = Arc::clone(self);
             let job = move || {
-                let loaded = entry.load().and_then(|()| match is_use {
-                    true => entry.disk.volume.touch(&file_name(&entry.slot.name, "index")),
-                    false => Ok(()),
-                });
+                let loaded = entry.load().and_then(|()| if is_use { entry.touch_index() } else { Ok(()) });
                 loaded.map_err(|error| disk_error("opening a file of the cache", &error))
             };
             self.disk.pool.run(job).await
         };
         self.opened.get_or_try_init(open).await.map(drop)
+    }
+
+    /// Records a use of an open entry on the disk, where it counts after a restart.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub(crate) async fn touch(self: &Arc<Self>) -> Result<()> {
+        let entry = Arc::clone(self);
+        let job =
+            move || entry.touch_index().map_err(|error| disk_error("recording a use of a file of the cache", &error));
+        self.disk.pool.run(job).await
+    }
+
+    fn touch_index(&self) -> std::io::Result<()> {
+        self.disk.volume.touch(&file_name(&self.slot.name, "index"))
     }
 
     /// Opens the files; an index that is not one of this entry is started again.

@@ -10,7 +10,7 @@ mod sent_part;
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering::Relaxed},
 };
 
 use async_trait::async_trait;
@@ -56,6 +56,8 @@ struct OpenedFile {
     /// The file at an origin, pinned to the version of the entry.
     source: Arc<Source>,
     metadata: Metadata,
+    /// The metadata at the open of the reader, if the file was opened before it.
+    confirmed: OnceLock<Metadata>,
     account: Account,
     read_ahead: Mutex<ReadAhead>,
     columns: ColumnAhead,
@@ -87,9 +89,9 @@ impl CachedFile {
 
     /// Returns a handle of the same file for another reader.
     pub(crate) fn reopened(&self, account: Account) -> Self {
-        let OpenedFile { origin, entry, source, metadata, memory, .. } = &*self.0;
+        let OpenedFile { origin, entry, source, memory, .. } = &*self.0;
         let (origin, entry, source) = (Arc::clone(origin), Arc::clone(entry), Arc::clone(source));
-        Self::open(origin, entry, source, metadata.clone(), account, memory.clone())
+        Self::open(origin, entry, source, self.0.metadata().clone(), account, memory.clone())
     }
 
     fn open(
@@ -107,6 +109,7 @@ impl CachedFile {
             entry,
             source,
             metadata,
+            confirmed: OnceLock::new(),
             account,
             read_ahead,
             columns,
@@ -126,6 +129,18 @@ impl CachedFile {
         let ahead = read_ahead.next(range, self.0.metadata.size, is_missed);
         drop(read_ahead);
         self.0.fetch_ahead(&ahead);
+    }
+
+    /// Begins the access of a reader of a file that was opened before it had one. `metadata` are those of its open.
+    pub(crate) fn for_reader(self, metadata: Metadata) -> Self {
+        self.0.account.begin();
+        let _ = self.0.confirmed.set(metadata);
+        self
+    }
+
+    /// Returns the entry of the file.
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.0.entry
     }
 
     /// Returns the origin of the file.
@@ -158,6 +173,11 @@ impl CachedFile {
 }
 
 impl OpenedFile {
+    /// Returns the metadata at the open of the reader.
+    fn metadata(&self) -> &Metadata {
+        self.confirmed.get().unwrap_or(&self.metadata)
+    }
+
     /// Returns the part of a range within the file.
     fn range(&self, offset: u64, length: usize) -> Range<u64> {
         let end = offset.saturating_add(length as u64).min(self.metadata.size);
@@ -389,11 +409,12 @@ impl OpenedFile {
 #[async_trait]
 impl ReadHandle for CachedFile {
     async fn metadata(&self) -> Result<Metadata> {
-        let residency = match self.0.metadata.residency {
+        let metadata = self.0.metadata();
+        let residency = match metadata.residency {
             Residency::Offline => Residency::Offline,
-            _ => Residency::of_cached(self.0.entry.present_bytes(), self.0.metadata.size),
+            _ => Residency::of_cached(self.0.entry.present_bytes(), metadata.size),
         };
-        Ok(Metadata { residency, ..self.0.metadata.clone() })
+        Ok(Metadata { residency, ..metadata.clone() })
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes> {

@@ -7,7 +7,8 @@
 //! `flights` has one request for all readers of the same bytes; `origin` fetches them; `entry` writes them to the disk
 //! and verifies data read from it; `extents` lists the present bytes, `index` is its form on the disk. `freshness`
 //! decides whether the versions of `names` and the paths of `missing` serve a request without the origin; `writes` keeps
-//! versions from before a write through the cache out of them. `read_ahead` and `columns` decide what to fetch in addition.
+//! versions from before a write through the cache out of them. `read_ahead` and `columns` decide what to fetch in addition,
+//! `opened_ahead` what to open.
 //!
 //! [`CacheNamespace`] is what a server shows: such a store, and storages that clients name in the path.
 //!
@@ -32,6 +33,7 @@ mod known_versions;
 mod missing;
 mod names;
 mod namespace;
+mod opened_ahead;
 mod opens;
 mod origin;
 mod origins;

@@ -1,6 +1,9 @@
 //! Opens of files through the cache.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use futures::FutureExt as _;
 use towpath_store::{
@@ -14,6 +17,7 @@ use crate::{
     freshness::{Lookup, not_cached},
     missing::target_key,
     names::KnownVersion,
+    opened_ahead::AheadFile,
     origin::{Origin, OriginFile},
     results::{ResultFile, is_of_content},
     source::{OpenFile, Opening, Source},
@@ -24,6 +28,11 @@ use crate::{
 
 /// Maximum size of a file that is cached in bytes: 256 TiB. A larger one is probably an error of the origin.
 const MAX_FILE_BYTES: u64 = 1 << 48;
+
+/// How often a file that was replaced is opened again.
+const REOPENS: u32 = 20;
+/// The pause before.
+const REOPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// An open file.
 #[derive(Debug, Clone)]
@@ -53,6 +62,8 @@ struct OriginOpen<'a> {
     target: &'a Target,
     lookup: Lookup,
     options: OpenOptions,
+    /// The file, if it was opened before it was requested.
+    ahead: Mutex<Option<AheadFile>>,
     /// The time of the request in nanoseconds since the Unix epoch.
     requested_ns: i64,
 }
@@ -69,24 +80,35 @@ impl CacheStore {
         options: OpenOptions,
     ) -> Result<Arc<dyn ReadHandle>> {
         let lookup = self.look_up(target, options.cache).await?;
+        // A client that demands a version, or that it is checked, gets a request of its own.
+        let is_special = options.version.is_some() || options.cache != CacheDirectives::default();
+        let ahead = self.ahead.take(target).filter(|_| !is_special);
         if options.version.is_none()
             && let Some(known) = lookup.usable()
-            && let Some(file) = self.cached_lazily(caller, target, known, Reuse::Cache, options.cache).await
         {
-            return Ok(Arc::new(file));
+            if let Some(AheadFile { file, .. }) = &ahead
+                && *file.version() == known.version
+            {
+                file.expect_reader();
+                return Ok(Arc::new(self.given(file, known.metadata(Reuse::Cache)).await));
+            }
+            if let Some(file) = self.cached_lazily(caller, target, known, Reuse::Cache, options.cache).await {
+                return Ok(Arc::new(file));
+            }
         }
         if options.cache.only_if_cached {
             return Err(not_cached().at(target));
         }
-        // A client that demands a version, or that it is checked, gets a request of its own.
-        let is_special = options.version.is_some() || options.cache != CacheDirectives::default();
+        if let Some(ahead) = &ahead {
+            ahead.file.expect_reader();
+        }
         let is_joined = target.query().is_some() && target.is_cacheable() && !is_special;
         if !is_joined || self.asks_for_each_caller() {
-            return self.open_at_origin(caller, target, lookup, options).await.map(Opened::into_handle);
+            return self.open_at_origin(caller, target, lookup, options, ahead).await.map(Opened::into_handle);
         }
         let open = {
             let (store, caller, target, options) = (self.clone(), caller.clone(), target.clone(), options.clone());
-            async move { store.open_at_origin(&caller, &target, lookup, options).await }
+            async move { store.open_at_origin(&caller, &target, lookup, options, None).await }
         };
         let (opened, is_first) = self.opens.join(target_key(target), open).await;
         match opened? {
@@ -99,7 +121,48 @@ impl CacheStore {
             Opened::Single(_) => {}
         }
         let lookup = self.look_up(target, options.cache).await?;
-        self.open_at_origin(caller, target, lookup, options).await.map(Opened::into_handle)
+        self.open_at_origin(caller, target, lookup, options, None).await.map(Opened::into_handle)
+    }
+
+    /// Opens a target that no reader has requested; `None` if it cannot be cached. That it is missing is not remembered.
+    ///
+    /// # Errors
+    /// Errors of the origin.
+    pub(crate) async fn open_ahead(&self, caller: &Caller, target: &Target) -> Result<Option<AheadFile>> {
+        if self.missing.contains(target) {
+            return Ok(None);
+        }
+        let stat = self.origins.call(|origin| {
+            async move { origin.store.stat(&origin.identity(caller), &origin.path(target)?).await }.boxed()
+        });
+        let (queried, found) = stat.await?;
+        // An open would recall the file from tape.
+        if found.residency.is_offline() {
+            return Ok(None);
+        }
+        let lookup = self.look_up(target, CacheDirectives::default()).await?;
+        let options = OpenOptions { verifies_digests: false, ..OpenOptions::default() };
+        let requested_ns = clock::unix_ns();
+        let open = OriginOpen { store: self, caller, target, lookup, options, ahead: Mutex::default(), requested_ns };
+        let opened = self.origins.call(|origin| origin.open(caller, target, open.options.clone()).boxed());
+        let (origin, OriginFile::Open(handle, metadata)) = opened.await? else { return Ok(None) };
+        let metadata = open.lookup.date_back(metadata);
+        let Some((version, source)) = open.identified(origin, Some(handle), &metadata).await? else { return Ok(None) };
+        let entry = self.cache.entry_unused(version).await?;
+        let Some(origin) = self.origin_of(&entry.version) else { return Ok(None) };
+        let account = Account::without_reader(self.cache.accounts(), origin, &entry.version);
+        let file = CachedFile::new(Arc::clone(origin), entry, source, metadata, account, self.cache.columns());
+        Ok(Some(AheadFile { file, origin: Arc::clone(&queried.name), found }))
+    }
+
+    /// Gives a file that was opened ahead to a reader, with the metadata of the reader's open.
+    async fn given(&self, file: &CachedFile, metadata: Metadata) -> CachedFile {
+        self.cache.record_use(file.entry()).await;
+        file.clone().for_reader(metadata)
+    }
+
+    fn origin_of(&self, version: &Version) -> Option<&Arc<Origin>> {
+        self.origins.all().iter().find(|origin| origin.name == version.origin)
     }
 
     async fn open_at_origin(
@@ -108,16 +171,14 @@ impl CacheStore {
         target: &Target,
         lookup: Lookup,
         options: OpenOptions,
+        ahead: Option<AheadFile>,
     ) -> Result<Opened> {
         let lookup = if options.version.is_some() { lookup.without_stale() } else { lookup };
         // Ranges are stored, so each is verified when it arrives.
         let options = OpenOptions { verifies_digests: false, ..options };
-        let open = OriginOpen { store: self, caller, target, lookup, options, requested_ns: clock::unix_ns() };
-        let opened = self.call_or_stale(&open.lookup, |origin| {
-            let options = OpenOptions { held: open.lookup.held(&origin.name), ..open.options.clone() };
-            origin.open(caller, target, options).boxed()
-        });
-        match opened.await {
+        let (ahead, requested_ns) = (Mutex::new(ahead), clock::unix_ns());
+        let open = OriginOpen { store: self, caller, target, lookup, options, ahead, requested_ns };
+        match self.call_or_stale(&open.lookup, |origin| open.open(origin).boxed()).await {
             Ok(Ok((origin, OriginFile::Open(handle, metadata)))) => open.found(origin, Some(handle), metadata).await,
             Ok(Ok((origin, OriginFile::Unchanged(metadata)))) => open.found(origin, None, metadata).await,
             Ok(Ok((origin, OriginFile::Stream(stream)))) => match open.streamed(origin, stream).await {
@@ -187,7 +248,7 @@ impl CacheStore {
 
     /// Opens the entry of a version; `None` if the disk of the cache fails.
     async fn cached(&self, version: Version, source: Source, metadata: Metadata) -> Option<CachedFile> {
-        let origin = self.origins.all().iter().find(|origin| origin.name == version.origin)?;
+        let origin = self.origin_of(&version)?;
         match self.cache.entry(version).await {
             Ok(entry) => {
                 let account = Account::open(self.cache.accounts(), origin, &entry.version);
@@ -203,8 +264,7 @@ impl CacheStore {
     /// Returns how to open the file of an entry for a caller.
     fn opening(&self, caller: &Caller, target: &Target, version: &Version) -> Opening {
         Opening {
-            cache: self.cache.clone(),
-            origins: Arc::clone(&self.origins),
+            store: self.clone(),
             caller: caller.clone(),
             target: target.clone(),
             version: version.clone(),
@@ -215,6 +275,42 @@ impl CacheStore {
 }
 
 impl OriginOpen<'_> {
+    /// Opens the file at an origin.
+    ///
+    /// An XRootD server has one open file for all opens of a path: it opens the old file as long as this cache has that open,
+    /// although another one has taken its name. So the path is queried too, and a file that was opened ahead is closed and
+    /// opened again if its path has changed.
+    async fn open(&self, origin: &Arc<Origin>) -> Result<OriginFile> {
+        let options = OpenOptions { held: self.lookup.held(&origin.name), ..self.options.clone() };
+        let open = || origin.open(self.caller, self.target, options.clone());
+        // Only storages over xroot confirm.
+        let is_shared = origin.store.capabilities().confirms;
+        let ahead = self.ahead().clone().filter(|ahead| is_shared && ahead.origin == origin.name);
+        let Some(AheadFile { file, found, .. }) = ahead else { return open().await };
+        let stat = async { origin.store.stat(&origin.identity(self.caller), &origin.path(self.target)?).await };
+        let (mut opened, now) = futures::join!(open(), stat);
+        if now.is_ok_and(|now| (now.size, now.mtime_ns) == (found.size, found.mtime_ns)) {
+            return opened;
+        }
+        let old = (file.version().size, file.version().mtime_ns);
+        drop((file, self.ahead().take()));
+        for _ in 0..REOPENS {
+            match &opened {
+                Ok(OriginFile::Open(_, metadata)) if (metadata.size, metadata.mtime_ns) == old => {}
+                _ => break,
+            }
+            drop(opened);
+            // Until the requests of the first blocks have ended: they have the file open too.
+            tokio::time::sleep(REOPEN_PAUSE).await;
+            opened = open().await;
+        }
+        opened
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Option<AheadFile>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens the version that the origin reported, whose file is open as `handle`.
     async fn found(
         &self,
@@ -224,12 +320,13 @@ impl OriginOpen<'_> {
     ) -> Result<Opened> {
         let Self { store, caller, target, lookup, .. } = self;
         let metadata = lookup.date_back(metadata);
-        let found = self.version(origin, &metadata)?;
-        store.remember(lookup, target, found.as_ref(), &metadata).await;
-        if let Some(found) = found {
-            let version = store.entry_version(target, found, store.recheck(target)).await;
-            let file = handle.clone().map(|handle| OpenFile::new(origin, handle, &metadata));
-            let source = Source::new(store.opening(caller, target, &version), file);
+        if let Some((version, source)) = self.identified(origin, handle.clone(), &metadata).await? {
+            let ahead = self.ahead().take();
+            if let Some(AheadFile { file, .. }) = &ahead
+                && *file.version() == version
+            {
+                return Ok(Opened::Cached(store.given(file, metadata).await));
+            }
             if let Some(file) = store.cached(version, source, metadata).await {
                 return Ok(Opened::Cached(file));
             }
@@ -238,6 +335,23 @@ impl OriginOpen<'_> {
             Some(handle) => Ok(Opened::Single(handle)),
             None => store.open_uncached(caller, target, self.options.clone()).await,
         }
+    }
+
+    /// Returns the version that the origin reported, and its file there; `None` if the file may not be cached.
+    async fn identified(
+        &self,
+        origin: &Arc<Origin>,
+        handle: Option<Arc<dyn ReadHandle>>,
+        metadata: &Metadata,
+    ) -> Result<Option<(Version, Source)>> {
+        let Self { store, caller, target, lookup, .. } = self;
+        let found = self.version(origin, metadata)?;
+        store.remember(lookup, target, found.as_ref(), metadata).await;
+        let Some(found) = found else { return Ok(None) };
+        let version = store.entry_version(target, found, store.recheck(target)).await;
+        let file = handle.map(|handle| OpenFile::new(origin, handle, metadata));
+        let source = Source::new(store.opening(caller, target, &version), file);
+        Ok(Some((version, source)))
     }
 
     /// Collects and stores content that can be read only once, if the origin and the memory permit it.

@@ -14,11 +14,11 @@ use towpath_store::{
 
 use crate::{
     breaker::is_unreachable,
-    cache::Cache,
     freshness::not_cached,
     origin::{Origin, OriginFile},
     origins::Origins,
     results::ResultFile,
+    store::CacheStore,
     target::Target,
     version::{SameContent, Version},
 };
@@ -29,8 +29,7 @@ const SHARED_FAILURE: Duration = Duration::from_secs(1);
 /// How to open the file of an entry.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    pub(crate) cache: Cache,
-    pub(crate) origins: Arc<Origins>,
+    pub(crate) store: CacheStore,
     pub(crate) caller: Caller,
     /// Target in the cache.
     pub(crate) target: Target,
@@ -129,7 +128,13 @@ impl Source {
 
     /// Returns the origins of the file.
     pub(crate) fn origins(&self) -> &Origins {
-        &self.opening.origins
+        &self.opening.store.origins
+    }
+
+    /// Opens the next file of the dataset in the background.
+    pub(crate) fn open_successor(&self) {
+        let Opening { store, caller, target, .. } = &self.opening;
+        store.open_successor(caller, target);
     }
 
     /// Returns whether several origins may have the file.
@@ -189,13 +194,13 @@ impl Source {
     }
 
     async fn open(&self) -> Result<OpenFile> {
-        let Opening { origins, caller, target, version, same_content, .. } = &self.opening;
-        let opened = origins.call(|origin| origin.open(caller, target, OpenOptions::default()).boxed());
+        let Opening { store, caller, target, version, same_content, .. } = &self.opening;
+        let opened = store.origins.call(|origin| origin.open(caller, target, OpenOptions::default()).boxed());
         let (origin, opened) = opened.await?;
         let found: Option<(Arc<dyn ReadHandle>, Metadata)> = match opened {
             OriginFile::Open(handle, metadata) => Some((handle, metadata)),
             OriginFile::Stream(stream) => {
-                let file = ResultFile::collect(stream, self.opening.cache.result_memory()).await?;
+                let file = ResultFile::collect(stream, store.cache.result_memory()).await?;
                 let Some((_, metadata)) = file.whole() else {
                     return Err(Error::new(Fault::Unavailable, "there is no memory for the content").at(target));
                 };
@@ -211,7 +216,7 @@ impl Source {
             return Ok(OpenFile::new(origin, handle, &metadata));
         }
         // A rule that it is still the current one was wrong.
-        self.opening.cache.forget_name(version).await?;
+        store.cache.forget_name(version).await?;
         let message = format!("the origin {} has another version of the file than the cache", origin.name);
         Err(Error::new(Fault::Changed, message).at(target))
     }

@@ -19,6 +19,7 @@ use crate::{
     joined_opens::JoinedOpens,
     missing::MissingPaths,
     names::KnownVersion,
+    opened_ahead::OpenedAhead,
     opens::Opened,
     origins::Origins,
     rules::{Recheck, Rules},
@@ -89,6 +90,7 @@ pub struct CacheStore {
     pub(crate) missing: Arc<MissingPaths>,
     pub(crate) writes: Arc<Writes>,
     pub(crate) opens: JoinedOpens<Opened>,
+    pub(crate) ahead: Arc<OpenedAhead>,
 }
 
 impl fmt::Debug for CacheStore {
@@ -99,8 +101,8 @@ impl fmt::Debug for CacheStore {
 
 impl CacheStore {
     pub(crate) fn new(cache: Cache, origins: Origins, rules: Rules) -> Self {
-        let (missing, writes, opens) = Default::default();
-        Self { cache, origins: Arc::new(origins), rules: Arc::new(rules), missing, writes, opens }
+        let (missing, writes, opens, ahead) = Default::default();
+        Self { cache, origins: Arc::new(origins), rules: Arc::new(rules), missing, writes, opens, ahead }
     }
 
     /// Returns the names of the origins, each with the path there of a path of the cache.
@@ -165,6 +167,7 @@ impl CacheStore {
     async fn begin_write(&self, paths: &[&StorePath]) -> Write {
         let write = self.writes.begin(Some(paths));
         self.missing.remove(write.keys.as_deref().unwrap_or_default());
+        self.ahead.clear();
         for path in paths {
             self.forget_names(&Target::from((*path).clone())).await;
         }
@@ -176,6 +179,7 @@ impl CacheStore {
     async fn begin_tree_write(&self) -> Write {
         let write = self.writes.begin(None);
         self.missing.clear();
+        self.ahead.clear();
         let cache = self.cache.clone();
         if let Err(error) = self.cache.disk().pool.run(move || cache.names().forget_all(cache.disk())).await {
             self.cache.disk().record_failure(&error);

@@ -21,6 +21,8 @@ mod forwarding;
 mod freshness;
 #[path = "it/model.rs"]
 mod model;
+#[path = "it/opened_ahead.rs"]
+mod opened_ahead;
 #[path = "it/origin.rs"]
 mod origin;
 #[path = "it/rules.rs"]

@@ -9,6 +9,7 @@
 
 mod gate;
 mod handle;
+mod open_files;
 mod read_faults;
 
 use std::{
@@ -33,6 +34,7 @@ pub use self::{
 use self::{
     gate::Gates,
     handle::{FaultFile, FaultWriter},
+    open_files::OpenFiles,
 };
 use crate::random::Random;
 
@@ -90,6 +92,7 @@ pub struct FaultStore {
     inner: Arc<dyn Store>,
     injector: Arc<Injector>,
     read_faults: ReadFaults,
+    open_files: Arc<OpenFiles>,
 }
 
 impl fmt::Debug for FaultStore {
@@ -103,7 +106,7 @@ impl FaultStore {
     pub fn new(inner: Arc<dyn Store>, faults: Faults) -> Self {
         let state = State { random: Random::new(faults.seed), calls: 0, record: Vec::new(), planned: Vec::new() };
         let injector = Arc::new(Injector { faults, state: Mutex::new(state), gates: Gates::default() });
-        Self { inner, injector, read_faults: ReadFaults::default() }
+        Self { inner, injector, read_faults: ReadFaults::default(), open_files: Arc::default() }
     }
 
     /// Adds `read_faults` about the files for readers.
@@ -275,7 +278,11 @@ impl Store for FaultStore {
 
     async fn open(&self, caller: &Caller, path: &StorePath, options: OpenOptions) -> Result<Arc<dyn ReadHandle>> {
         self.injector.before("open").await?;
-        let inner = self.inner.open(caller, path, options).await?;
+        let open = async || self.inner.open(caller, path, options).await;
+        let inner = match self.read_faults.shares_open_files {
+            true => self.open_files.open(path, open).await?,
+            false => open().await?,
+        };
         Ok(Arc::new(FaultFile { inner, injector: Arc::clone(&self.injector), read_faults: self.read_faults.clone() }))
     }
 

@@ -35,7 +35,8 @@ const MAX_NAME_BYTES: usize = 24 << 10;
 /// The columns that were read of each tree, by its path in the file.
 pub(crate) type ColumnNames = BTreeMap<String, Vec<String>>;
 
-/// The columns that the last reader of each dataset has read.
+/// The columns that the last reader of each dataset has read. Those of the one that reads it now are added before it ends,
+/// when the next file is opened.
 #[derive(Debug)]
 pub(crate) struct DatasetMemory {
     datasets: Mutex<CLruCache<String, ColumnNames>>,
@@ -105,6 +106,18 @@ impl DatasetMemory {
         self.datasets().get(dataset).cloned().unwrap_or_default()
     }
 
+    /// Adds columns that a reader of a dataset has read so far.
+    pub(crate) fn add(&self, dataset: String, columns: ColumnNames) {
+        let mut all = self.columns(&dataset);
+        for (tree, names) in columns {
+            let known = all.entry(tree).or_default();
+            known.extend(names);
+            known.sort_unstable();
+            known.dedup();
+        }
+        self.record(dataset, all);
+    }
+
     /// Records the columns that a reader of a dataset has read.
     pub(crate) fn record(&self, dataset: String, columns: ColumnNames) {
         let names = columns.iter().flat_map(|(tree, names)| names.iter().chain([tree]));
@@ -120,22 +133,6 @@ impl DatasetMemory {
     }
 }
 
-/// Returns the name of the dataset of a file of an origin.
-pub(crate) fn dataset_of(origin: &str, path: &str) -> String {
-    let mut name = format!("{origin} ");
-    let mut is_number = false;
-    for character in path.chars() {
-        let is_digit = character.is_ascii_digit();
-        match (is_digit, is_number) {
-            (true, true) => {}
-            (true, false) => name.push('#'),
-            (false, _) => name.push(character),
-        }
-        is_number = is_digit;
-    }
-    name
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -149,20 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn files_that_differ_in_digits_are_of_one_dataset() {
-        let dataset = |path| dataset_of("root://site", path);
-        assert_eq!(dataset("/run_1/data_07.root"), "root://site /run_#/data_#.root");
-        assert_eq!(dataset("/run_12/data_7.root"), dataset("/run_1/data_07.root"));
-        assert_ne!(dataset("/run_1/mc_07.root"), dataset("/run_1/data_07.root"));
-    }
-
-    #[test]
     fn the_last_reader_counts_unless_it_read_nothing() {
         let memory = DatasetMemory::default();
         assert_eq!(memory.columns("a"), ColumnNames::new());
         memory.record("a".into(), columns(&["x", "y"]));
         memory.record("a".into(), columns(&[]));
         assert_eq!(memory.columns("a"), columns(&["x", "y"]));
+        memory.add("a".into(), columns(&["z", "x"]));
+        assert_eq!(memory.columns("a"), columns(&["x", "y", "z"]));
         memory.record("a".into(), columns(&["z"]));
         assert_eq!(memory.columns("a"), columns(&["z"]));
     }

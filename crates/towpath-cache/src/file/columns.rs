@@ -13,10 +13,12 @@ use bytes::Bytes;
 use towpath_rootfile::{ReadAt, RootFile, TreeIndex, TreeKey};
 
 use super::{CachedFile, Location, OpenedFile};
-use crate::columns::{ColumnReads, TreeReads, memory::dataset_of};
+use crate::columns::{
+    ColumnReads, TreeReads,
+    memory::ColumnNames,
+    names::{dataset_of, is_root},
+};
 
-/// End of the names of ROOT files.
-const SUFFIX: &str = ".root";
 /// Number of bytes at the start that are requested: header, first directory, and small trees.
 const HEAD_BYTES: u64 = 64 << 10;
 /// The same at the end, where keys and trees are: the size of the file divided by this,
@@ -39,6 +41,11 @@ struct State {
     /// Requests while an index is being read.
     early: Vec<Vec<Range<u64>>>,
     early_ranges: usize,
+    /// Whether a reader is yet to come. Then no blocks are fetched; that it opens the file is enough, before the origin
+    /// has confirmed the version.
+    is_early: bool,
+    /// Whether the next file of the dataset was requested.
+    has_successor: bool,
 }
 
 #[derive(Debug, Default)]
@@ -83,14 +90,18 @@ impl CachedFile {
     /// Begins read-ahead by columns, if the name is that of a ROOT file.
     pub(crate) fn begin_columns(&self) {
         let OpenedFile { entry, metadata, memory, .. } = &*self.0;
-        let is_root = memory.is_some() && entry.version.target.to_string().to_ascii_lowercase().ends_with(SUFFIX);
-        if !is_root || metadata.size < HEAD_BYTES || !self.0.may_request() {
+        let target = &entry.version.target;
+        let name = target.name().filter(|_| target.query().is_none());
+        let is_learnt = memory.is_some() && name.and_then(|name| std::str::from_utf8(name).ok()).is_some_and(is_root);
+        if !is_learnt || metadata.size < HEAD_BYTES || !self.0.may_request() {
             return;
         }
         let size = metadata.size;
         let tail = (size / TAIL_SHARE).clamp(MIN_TAIL_BYTES, MAX_TAIL_BYTES);
         self.0.fetch_ahead(&[0..HEAD_BYTES, size.saturating_sub(tail)..size]);
-        self.0.columns.state().phase = Phase::Opening;
+        let mut state = self.0.columns.state();
+        (state.phase, state.is_early) = (Phase::Opening, !self.0.account.has_reader());
+        drop(state);
         let opened = Arc::clone(&self.0);
         tokio::spawn(async move {
             let file = opened.entry.column_index.file(&IndexSource(&opened), size).await;
@@ -98,13 +109,21 @@ impl CachedFile {
         });
     }
 
+    /// Fetches the first blocks for a reader that opens the file, which was opened before it had one.
+    pub(crate) fn expect_reader(&self) {
+        let known = self.0.known_columns();
+        let mut state = self.0.columns.state();
+        state.is_early = false;
+        let ahead = state.reads.expect(&known);
+        drop(state);
+        self.0.fetch_ahead(&ahead);
+    }
+
     /// Records the reads of a request, and fetches what their columns need next. Returns whether they are of columns.
     pub(super) fn read_columns(&self, ranges: &[Range<u64>]) -> bool {
-        if self.0.memory.is_none() {
-            return false;
-        }
+        let Some(memory) = &self.0.memory else { return false };
         let mut state = self.0.columns.state();
-        let State { phase, reads, .. } = &mut *state;
+        let State { phase, reads, has_successor, .. } = &mut *state;
         let (mut due, mut ahead) = (Vec::new(), None);
         let is_reading = match phase {
             Phase::Off => return false,
@@ -117,12 +136,19 @@ impl CachedFile {
                 *reading > 0
             }
         };
+        let next = !*has_successor && ahead.is_some() && reads.are_continued();
+        *has_successor |= next;
+        let next = next.then(|| reads.active());
         if is_reading {
             state.keep(ranges);
         }
         drop(state);
         due.into_iter().for_each(|(file, key)| self.0.read_tree(file, key, Vec::new()));
         self.0.fetch_ahead(ahead.as_deref().unwrap_or_default());
+        if let Some(columns) = next {
+            memory.add(self.0.dataset(), columns);
+            self.0.source.open_successor();
+        }
         ahead.is_some()
     }
 }
@@ -140,9 +166,14 @@ impl OpenedFile {
         dataset_of(&self.entry.version.origin, &self.entry.version.target.to_string())
     }
 
+    /// Returns the columns that the last reader of the dataset read.
+    fn known_columns(&self) -> ColumnNames {
+        self.memory.as_ref().map(|memory| memory.columns(&self.dataset())).unwrap_or_default()
+    }
+
     /// Continues with the directories of the file: reads the trees whose columns are known, and those that were read.
     fn begin_trees(self: &Arc<Self>, file: Option<Arc<RootFile>>) {
-        let known = self.memory.as_ref().map(|memory| memory.columns(&self.dataset())).unwrap_or_default();
+        let known = self.known_columns();
         let mut state = self.columns.state();
         let Some(file) = file else {
             state.phase = Phase::Off;
@@ -180,9 +211,16 @@ impl OpenedFile {
             reads
         });
         let mut state = self.columns.state();
-        let State { phase, reads: all, early: now, .. } = &mut *state;
+        let State { phase, reads: all, early: now, is_early, .. } = &mut *state;
         let later = now.get(early.len()..).unwrap_or_default();
-        let ahead = reads.map(|reads| all.add(reads, later)).unwrap_or_default();
+        let ahead = match reads {
+            Some(reads) if *is_early => {
+                all.add_early(reads);
+                Vec::new()
+            }
+            Some(reads) => all.add(reads, later),
+            None => Vec::new(),
+        };
         if let Phase::Open { reading, .. } = phase {
             *reading -= 1;
             if *reading == 0 {

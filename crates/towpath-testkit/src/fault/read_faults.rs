@@ -22,6 +22,8 @@ pub struct ReadFaults {
     pub has_separate_connections: bool,
     /// The reported freshness of files.
     pub freshness: Option<Freshness>,
+    /// Whether an open gets the file that is open, also after another one has taken its name, as of XRootD servers.
+    pub shares_open_files: bool,
 }
 
 /// When a store returns digests.
@@ -43,11 +45,12 @@ impl ReadFaults {
     }
 
     /// Returns the reported capabilities.
-    pub(super) fn capabilities(&self, capabilities: Capabilities) -> Capabilities {
-        match self.has_separate_connections {
-            true => Capabilities { read_bytes: 4 * READ_BYTES, ..capabilities },
-            false => capabilities,
+    pub(super) fn capabilities(&self, mut capabilities: Capabilities) -> Capabilities {
+        if self.has_separate_connections {
+            capabilities.read_bytes = 4 * READ_BYTES;
         }
+        capabilities.confirms |= self.shares_open_files;
+        capabilities
     }
 
     /// Returns the reported metadata.
