@@ -80,8 +80,32 @@ def test_records_of_archivers_and_runs_have_the_conditions(result, tmp_path):
     assert frame.transport.tolist() == ["cubic", "cubic"] and frame.started.notna().all()
 
 
+def test_lines_of_the_command_beside_a_result(result, tmp_path):
+    """`pscheduler task --format json` prints them (pscheduler-core, `task` and `watch`)."""
+    before = "Submitting task...\nTask URL:\nhttps://far.example.org/tasks/x\nRunning with tool 'iperf3'\nFetching first run...\n"
+    text = before + json.dumps(result, indent=2) + "\n\nNo further runs scheduled.\n"
+    runs = read(tmp_path / "output", text)
+    alone = read(tmp_path / "result", result)
+    assert runs.frame().run_id[0].endswith("#6")
+    assert runs.frame().throughput_bits_per_s.tolist() == alone.frame().throughput_bits_per_s.tolist()
+    # ESnet's harness keeps the output as it is.
+    job = tmp_path / "2026-01-31:12:00" / "pscheduler"
+    job.mkdir(parents=True)
+    (job / "jobmeta.json").write_text('{"src_cmd": "pscheduler task --format json throughput --dest {dst}"}')
+    (job / "far-meta.json").write_text('{"hostname": "far", "alias": null, "rtt": 88}')
+    (job / "src-cmd:far:1").write_text(text)
+    frame = importers.read([tmp_path / "2026-01-31:12:00"], "esnet-harness").frame()
+    assert frame.tool.tolist() == ["pscheduler-iperf3"] and frame.rtt_s.tolist() == [0.088]
+    assert frame.throughput_bits_per_s.tolist() == alone.frame().throughput_bits_per_s.tolist()
+    with pytest.raises(ValueError, match="line 6: Expecting value"):
+        read(tmp_path / "other", before + "Unable to fetch runs: timeout\n")
+    with pytest.raises(ValueError, match="it has no run"):
+        read(tmp_path / "none", before)
+
+
 def test_results_without_a_receiver(result, tmp_path):
     total = result["summary"]["summary"]
+    total |= {"start": 0, "end": 4, "throughput-bits": 2 * total["throughput-bytes"]}
     del total["receiver-throughput-bits"]
     row = read(tmp_path / "sender", result).frame().iloc[0]
     assert row["bytes"] == total["throughput-bytes"] and '"side": "sender"' in row.detail

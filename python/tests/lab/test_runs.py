@@ -260,6 +260,19 @@ def test_an_output_directory_of_esnets_harness(tmp_path):
     assert frame.site.tolist() == ["near", "near", "far.example.org", "far.example.org"]
     assert frame.rtt_s.tolist()[:2] == [0.004, 0.004] and 0 < frame.rtt_s[2] < 0.004 and frame.rtt_s[3] == 0.088
     assert frame.repetition.tolist() == [0, 1, 0, 0] and (frame.capacity_bits_per_s == 1e12).all()
+    (job / "jobmeta.json").write_text('{"src_cmd": "./run.sh {dst}"}')
+    assert len(importers.read([tmp_path], "esnet-harness").frame()) == 4
+    (job / "src-cmd:far.example.org:2").write_text("Source: gsiftp://far.example.org/\n")
+    with pytest.raises(ValueError, match="src-cmd:far.example.org:2"):
+        importers.read([tmp_path], "esnet-harness")
+    (job / "jobmeta.json").write_text('{"src_cmd": ["iperf3"]}')
+    with pytest.raises(ValueError, match=r"jobmeta\.json: no description of a job"):
+        importers.read([tmp_path], "esnet-harness")
+    (job / "src-cmd:far.example.org:2").unlink()
+    (job / "jobmeta.json").write_text('{"src_cmd": "pscheduler task --format json throughput --dest {dst}"}')
+    with pytest.raises(ValueError, match="src-cmd:2001:db8::1:1: line 1: no complete throughput result of pScheduler"):
+        importers.read([tmp_path], "esnet-harness")
+    (job / "jobmeta.json").unlink()
     (job / "src-cmd:other.example.org:1").write_text(text)
     with pytest.raises(ValueError, match="src-cmd:other.example.org:1: no …-meta.json beside it describes its host"):
         importers.read([tmp_path], "esnet-harness")

@@ -85,9 +85,9 @@ def _formats() -> dict[str, Importer]:
 
 FORMATS = ("csv", "esnet-harness", "globus", "iperf3", "ndt7", "pscheduler", "ss", "tcp-probe", "towpath-trace")
 """The formats: a table with the columns of the runs (`csv`), the lists of ESnet's testing harness (as CSV, or lines of JSON) or its output
-directory with results of iperf3, tasks of Globus (JSON or CSV), JSON of iperf3 with `--json` or `--json-stream`, results of NDT7 (one JSON
-object in a line), throughput results of pScheduler (JSON), snapshots of `ss -tin`, text of the tracepoint tcp:tcp_probe, and traces of
-`towpath probe`. Files that end with `.gz` are decompressed."""
+directory with results of iperf3 or pScheduler, tasks of Globus (JSON or CSV), JSON of iperf3 with `--json` or `--json-stream`, results of
+NDT7 (one JSON object in a line), throughput results of pScheduler (JSON), snapshots of `ss -tin`, text of the tracepoint tcp:tcp_probe, and
+traces of `towpath probe`. Files that end with `.gz` are decompressed."""
 
 
 _CONDITIONS = (*(field.name for field in fields(Configuration)), "rtt_s", "site")
@@ -124,7 +124,7 @@ def _sources(path: Path, format: str, known: Known) -> list[tuple[Path, Importer
     if format == "esnet-harness" and path.is_dir():
         from towpath.lab.importers.esnet import results_of_tree
 
-        return [(file, _formats()["iperf3"], of_file) for file, of_file in results_of_tree(path, known)]
+        return [(file, _formats()[of_job], of_file) for file, of_job, of_file in results_of_tree(path, known)]
     return [(path, _formats()[format], known)]
 
 

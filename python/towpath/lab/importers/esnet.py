@@ -5,7 +5,7 @@ They are read as lines of JSON lists, as the harness writes them, or as CSV with
 `congestion_control`, `gbit_per_s`, `retransmit_rate`, `reordering`, `rtt_ms`, and optionally `sender_nic_gbit`. A run of type `both` had
 another test beside it, so its tool is `iperf3-beside`: it is in no profile with the others.
 
-Its output directory has the JSON of iperf3 itself, with intervals: `results_of_tree`.
+Its output directory has the JSON of iperf3 itself, with intervals, or results of pScheduler: `results_of_tree`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,27 @@ def read_harness(text: str, name: str) -> list[dict[str, Any]]:
     return [_row(record, f"{name}#{number}", f"{name}: line {number}") for number, record in records]
 
 
-def results_of_tree(directory: Path, known: Known) -> list[tuple[Path, Known]]:
-    """Returns the results of iperf3 in an output directory of the harness, with site and round trip.
+def results_of_tree(directory: Path, known: Known) -> list[tuple[Path, str, Known]]:
+    """Returns the results in an output directory of the harness, with their formats, and with site and round trip.
 
-    They are `START/JOB/src-cmd:HOST:ITERATION…`. The round trip is that of netem, at the end of the name (`…:88.0ms`), else that of
-    `HOST-meta.json` in whole milliseconds unless it is 0; else iperf3 has to know it. Raises `ValueError` if there is no result, or one of
-    a host without that file.
+    They are `START/JOB/src-cmd:HOST:ITERATION…`. The format is that of pScheduler if the job's command, `src_cmd` in
+    `jobmeta.json`, names it, else of iperf3. The round trip is that of netem, at the end of the name (`…:88.0ms`), else that of `HOST-meta.json` in whole
+    milliseconds unless it is 0; else the result has to have it. Raises `ValueError` if there is no result, or one of a host without that
+    file.
     """
     results = sorted(path for path in directory.rglob("src-cmd:*") if path.is_file())
     if not results:
         raise ValueError(f"{directory}: no file src-cmd:… of the harness is in it")
-    return [(path, _known_of(path, known)) for path in results]
+    return [(path, _format_of(path.with_name("jobmeta.json")), _known_of(path, known)) for path in results]
+
+
+def _format_of(job: Path) -> str:
+    """Returns the format of a job's results."""
+    try:
+        command: str = (json.loads(job.read_text()) if job.exists() else {}).get("src_cmd", "")
+        return "pscheduler" if "pscheduler" in command.split() else "iperf3"
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{job}: no description of a job: {error}") from error
 
 
 def _known_of(path: Path, known: Known) -> Known:

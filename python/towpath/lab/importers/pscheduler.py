@@ -1,7 +1,8 @@
 """Results of throughput tests of pScheduler, the scheduler of perfSONAR (github.com/perfsonar/pscheduler).
 
-A file has one JSON document, or one in each line: a result (`pscheduler result --format application/json`), the run of the REST API
-with it, or a record of an archiver, which also has the test and its start. The result has the names of iperf3 under other keys.
+A file has one JSON document or several: a result (`pscheduler result --format application/json`), the run of the REST API with it, or a
+record of an archiver, which also has the test and its start. The lines that `pscheduler task --format json` prints beside them are
+skipped. The result has the names of iperf3 under other keys.
 
 The throughput is `receiver-throughput-bits` where iperf3 reports it, else that of the sender. Only its rate is known: `bytes` is null
 then, and `detail` has the bytes of the sender. `throughput-bytes` is the byte count of iperf3. In results of iperf2 and ethr it is a
@@ -47,18 +48,26 @@ def read_pscheduler(text: str, name: str) -> list[dict[str, Any]]:
 
 def _documents(text: str, name: str) -> list[tuple[int, Any]]:
     """Returns the documents with the numbers of their first lines."""
-    try:
-        return [(1, json.loads(text))]
-    except ValueError:
-        pass
-    documents = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                documents.append((number, json.loads(line)))
-            except ValueError as error:
-                raise ValueError(f"{name}: line {number}: {error}") from error
+    documents, decoder, end, line = [], json.JSONDecoder(), 0, 1
+    while found := _NOT_BLANK.search(text, end):
+        start = found.start()
+        line += text.count("\n", end, start)
+        if progress := _PROGRESS.match(text, start):
+            end = progress.end()
+            continue
+        try:
+            document, end = decoder.raw_decode(text, start)
+        except ValueError as error:
+            raise ValueError(f"{name}: line {line}: {error}") from error
+        documents.append((line, document))
+        line += text.count("\n", start, end)
     return documents
+
+
+_NOT_BLANK = re.compile(r"\S")
+
+_PROGRESS = re.compile(r"(Submitting |Task URL:|https?://|Running with tool |Fetching first run|No further runs scheduled).*")
+"""Lines that `pscheduler task` prints beside a result."""
 
 
 def _result(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
