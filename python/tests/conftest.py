@@ -1,4 +1,4 @@
-"""A real ALTO server for the tests of the package. TOWPATH_BINARY names the program (`make python` sets it)."""
+"""Real servers for the tests of the package. TOWPATH_BINARY names the program (`make python` sets it)."""
 
 import os
 import select
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+import towpath.fs
 
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 15
@@ -67,3 +69,35 @@ def binary() -> Path:
     if not name:
         pytest.fail("TOWPATH_BINARY is not set")
     return Path(name).resolve()
+
+
+@pytest.fixture(scope="session")
+def server(binary, tmp_path_factory):
+    """Directory and address of a server that everybody may write to."""
+    directory = tmp_path_factory.mktemp("served")
+    command = [binary, "serve", "--writable", "--listen", "127.0.0.1:0", directory]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
+        line = process.stdout.readline() if ready else ""
+        assert line.startswith("listening on "), line
+        yield directory, line.removeprefix("listening on ").strip()
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="session", params=["root", "dav"])
+def base(request, server):
+    """URL of the root of the server, with the file systems of towpath, also where another package has registered one for `root`."""
+    towpath.fs.register()
+    _, address = server
+    return {"root": f"root://{address}/", "dav": f"dav://{address}"}[request.param]
+
+
+@pytest.fixture
+def area(base, server, tmp_path):
+    """URL and local path of a directory of this test."""
+    name = tmp_path.name
+    (server[0] / name).mkdir(exist_ok=True)
+    return f"{base}/{name}", server[0] / name

@@ -1,4 +1,4 @@
-"""`towpath.fs` over real servers: fsspec's own suite, and the programs that use file systems."""
+"""`towpath.fs` over real servers, with fsspec's own suite."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,6 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import select
 import subprocess
 import threading
 import zlib
@@ -16,51 +15,11 @@ from pathlib import Path
 
 import fsspec
 import numpy as np
-import pandas as pd
 import pytest
-import uproot
 from fsspec.tests import abstract
 
+import towpath
 from towpath import fs as towpath_fs
-
-START_DEADLINE_S = 20
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _registered():
-    """The file systems of towpath, also where another package has registered one for `root`."""
-    towpath_fs.register()
-
-
-@pytest.fixture(scope="session")
-def server(binary, tmp_path_factory):
-    """Directory and address of a server that everybody may write to."""
-    directory = tmp_path_factory.mktemp("served")
-    command = [binary, "serve", "--writable", "--listen", "127.0.0.1:0", directory]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    try:
-        ready, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
-        line = process.stdout.readline() if ready else ""
-        assert line.startswith("listening on "), line
-        yield directory, line.removeprefix("listening on ").strip()
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-@pytest.fixture(scope="session", params=["root", "dav"])
-def base(request, server):
-    """URL of the root of the server."""
-    _, address = server
-    return {"root": f"root://{address}/", "dav": f"dav://{address}"}[request.param]
-
-
-@pytest.fixture
-def area(base, server, request, tmp_path):
-    """URL and local path of a directory of this test."""
-    name = tmp_path.name
-    (server[0] / name).mkdir(exist_ok=True)
-    return f"{base}/{name}", server[0] / name
 
 
 class Fixtures(abstract.AbstractFixtures):
@@ -428,26 +387,6 @@ def test_errors_name_their_cause(area, server):
         fsspec.filesystem(scheme, hostid="127.0.0.1", wait=-1)
 
 
-def test_uproot(area):
-    url, local = area
-    values = np.arange(100_000, dtype=np.float64)
-    with uproot.recreate(local / "f.root") as file:
-        file["t"] = {"x": values, "y": -values}
-    with uproot.open(f"{url}/f.root") as file:
-        assert np.array_equal(file["t"]["y"].array(library="np"), -values)
-    (part,) = uproot.iterate(f"{url}/*.root:t", ["x"], step_size="1 GB", library="np")
-    assert np.array_equal(part["x"], values)
-
-
-def test_pandas_and_pyarrow(area):
-    url, _ = area
-    frame = pd.DataFrame({"x": np.arange(50_000), "name": [f"n{number}" for number in range(50_000)]})
-    frame.to_parquet(f"{url}/f.parquet")
-    frame.to_csv(f"{url}/f.csv", index=False)
-    assert pd.read_parquet(f"{url}/f.parquet", columns=["x"]).x.equals(frame.x)
-    assert pd.read_csv(f"{url}/f.csv").equals(frame)
-
-
 def test_reads_go_through_the_agent(binary, server, monkeypatch, tmp_path):
     directory, address = server
     (directory / "agent.txt").write_bytes(b"content")
@@ -471,6 +410,50 @@ def test_reads_go_through_the_agent(binary, server, monkeypatch, tmp_path):
         assert address in agent("status")
     finally:
         agent("stop")
+
+
+def test_files_in_coroutines(area):
+    url, local = area
+    content = os.urandom(300_000)
+    (local / "old").write_bytes(content)
+
+    async def use():
+        fs, path = fsspec.core.url_to_fs(url, asynchronous=True, skip_instance_cache=True)
+        async with await fs.open_async(f"{path}/old") as file:
+            parts = [await file.read(10), await file.read(0), await file.read()]
+            assert b"".join(parts) == content and await file.read(5) == b""
+        async with await fs.open_async(f"{path}/new", "wb", block_size=100_000) as file:
+            for start in range(0, len(content), 70_000):
+                await file.write(content[start : start + 70_000])
+        with contextlib.suppress(KeyError):
+            async with await fs.open_async(f"{path}/discarded", "wb") as file:
+                await file.write(b"x")
+                raise KeyError
+        async with await fs.open_async(f"{path}/empty", "wb"):
+            pass
+        with pytest.raises(FileNotFoundError):
+            await fs.open_async(f"{path}/none")
+        with pytest.raises(NotImplementedError):
+            await fs.open_async(f"{path}/old", "ab")
+
+    asyncio.run(use())
+    assert {path.name for path in local.iterdir()} == {"old", "new", "empty"}
+    assert (local / "new").read_bytes() == content and (local / "empty").read_bytes() == b""
+
+
+def test_files_without_a_registration(area):
+    url, local = area
+    with towpath.open(f"{url}/f.txt", "wt", encoding="utf-8") as file:
+        file.write("é\n")
+    assert (local / "f.txt").read_text(encoding="utf-8") == "é\n" and towpath.open(f"{url}/f.txt").read() == "é\n".encode()
+    found = towpath.stat(f"{url}/f.txt")
+    assert (found["size"], found["type"], found["mtime"]) == (3, "file", (local / "f.txt").stat().st_mtime)
+    assert towpath.stat(url)["type"] == "directory"
+    with pytest.raises(FileNotFoundError):
+        towpath.stat(f"{url}/none")
+    for wrong in ("/etc/passwd", "gsiftp://host/a", "root"):
+        with pytest.raises(ValueError, match="expected a URL that begins with one of root, roots"):
+            towpath.open(wrong)
 
 
 def test_urls():

@@ -1,5 +1,9 @@
 """Python package of towpath, which moves, serves and reads scientific data over long distances.
 
+- `towpath.open` and `towpath.stat`: files at storages (need the extra `towpath[fs]`).
+- `towpath.copy` and `towpath.probe`: copies, and measurements of paths, with progress in notebooks.
+- `towpath.plan`: the byte ranges of columns of a ROOT file.
+- `towpath.fs`: file systems of fsspec, for uproot, pandas, pyarrow, dask and zarr.
 - `towpath.alto`: an ALTO client. Requests path costs, subscribes to their changes, and orders replicas by cost.
 - `towpath.lab`: measures, models and predicts the throughput of long paths (needs the extra `towpath[lab]`).
 - `towpath.rucio`: orders replicas and maintains distances between storages in Rucio.
@@ -9,7 +13,27 @@ A failed request raises a subclass of `Error`; each subclass corresponds to one 
 `TypeError`.
 """
 
-__all__ = ["Conflict", "Corrupt", "Denied", "Error", "Internal", "Invalid", "NotFound", "Unavailable"]
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "Conflict",
+    "Copied",
+    "Corrupt",
+    "Denied",
+    "Error",
+    "Internal",
+    "Invalid",
+    "NoSpace",
+    "NotFound",
+    "Progress",
+    "Unavailable",
+    "copy",
+    "plan",
+    "probe",
+    "stat",
+]
 
 
 class Error(Exception):
@@ -57,5 +81,40 @@ class Unavailable(Error):
     exit_code = 8
 
 
+class NoSpace(Error):
+    """The destination has no space. Free some, or use another one."""
+
+    exit_code = 9
+
+
 class Internal(Error):
     """A defect of towpath or of the server. Report it."""
+
+
+def open(url: str, mode: str = "rb", *, encoding: str | None = None, **options: Any) -> Any:
+    """Opens a file at a storage: `r` to read, `w` to replace it, `x` if there is none; as text, or with `b`.
+
+    `encoding` is that of text; `options` are those of the file system (`token`, `ca_file`, `wait`). Raises `OSError`, and `ValueError`
+    for a URL of another protocol.
+    """
+    from towpath.fs import locate
+
+    storage, path = locate(url, **options)
+    return storage.open(path, mode) if encoding is None else storage.open(path, mode, encoding=encoding)
+
+
+def stat(url: str, **options: Any) -> dict[str, Any]:
+    """Returns the properties of a file or directory: `name`, `size`, `type`, `mode`, and as far as the storage tells them `mtime`, `ETag`,
+    `digests` and others.
+
+    `options` are those of the file system. Raises `OSError`, and `ValueError` for a URL of another protocol.
+    """
+    from towpath.fs import locate
+
+    storage, path = locate(url, **options)
+    properties: dict[str, Any] = storage.info(path)
+    return properties
+
+
+# They use the errors above.
+from towpath.commands import Copied, Progress, copy, plan, probe  # noqa: E402

@@ -38,9 +38,9 @@ from fsspec.core import get_compression
 from fsspec.utils import isfilelike
 
 from towpath.fs.calls import OpenFile, OpenFiles, result_of, storages
-from towpath.fs.files import CompressedFile, ReadableFile, TextFile, WritableFile
+from towpath.fs.files import CompressedFile, ReadableFile, StreamedFile, TextFile, WritableFile
 
-__all__ = ["HttpFileSystem", "RootFileSystem", "S3FileSystem", "StorageFileSystem", "register"]
+__all__ = ["HttpFileSystem", "RootFileSystem", "S3FileSystem", "StorageFileSystem", "locate", "register"]
 
 _FSSPEC_OPTIONS = {"batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"}
 """Options that fsspec itself knows."""
@@ -269,6 +269,22 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
             raise NotImplementedError(f"mode {mode!r}: expected rb, wb or xb, as storages replace files as a whole")
         return WritableFile(self, path, mode, block_size=block_size or "default", autocommit=autocommit, **options)
 
+    async def open_async(self, path: str, mode: str = "rb", **options: Any) -> StreamedFile:
+        """Opens a file in a coroutine, to read with `rb`, or to write with `wb` or `xb`. It has no cache: each read is a request."""
+        path = self._strip_protocol(path)
+        if mode == "rb":
+            file = await result_of(self._storages.open, self._read_url(path))
+            details = self._entry(path, await result_of(file.stat))
+            if details["type"] == "directory":
+                raise IsADirectoryError(f"{self._url(path)} is a directory")
+            return StreamedFile(self, path, mode, file, details, **options)
+        if mode not in ("wb", "xb"):
+            raise NotImplementedError(f"mode {mode!r}: expected rb, wb or xb, as storages replace files as a whole")
+        if mode == "xb" and await self._exists(path):
+            raise FileExistsError(f"{self._url(path)} exists")
+        file = await result_of(self._storages.create, self._url(path), mode == "xb")
+        return StreamedFile(self, path, "wb", file, **options)
+
     # Changes
 
     async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
@@ -410,11 +426,24 @@ class S3FileSystem(StorageFileSystem):
         return self._url(path)
 
 
+_KINDS = {protocol: kind for kind in (RootFileSystem, HttpFileSystem, S3FileSystem) for protocol in kind.protocol}
+
+
 def register() -> None:
     """Replaces the file systems of fsspec for all protocols of towpath in this process, `http`, `https` and `s3` among them."""
-    for kind in (RootFileSystem, HttpFileSystem, S3FileSystem):
-        for protocol in kind.protocol:
-            fsspec.register_implementation(protocol, kind, clobber=True)
+    for protocol, kind in _KINDS.items():
+        fsspec.register_implementation(protocol, kind, clobber=True)
+
+
+def locate(url: str, **options: Any) -> tuple[StorageFileSystem, str]:
+    """Returns the file system of a URL, whatever is registered with fsspec, and the path there. `options` are those of the file system.
+
+    Raises `ValueError` for a URL of another protocol.
+    """
+    kind = _KINDS.get(url.partition("://")[0]) if "://" in url else None
+    if kind is None:
+        raise ValueError(f"{url}: expected a URL that begins with one of {', '.join(_KINDS)} and ://")
+    return kind(**(kind._get_kwargs_from_urls(url) | options)), kind._strip_protocol(url)
 
 
 def _offset(place: int, size: int) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -78,7 +79,7 @@ class OpenFile:
         """Opens a file, without other requests unless it is a ROOT file. Raises `OSError`."""
         file = await result_of(storages.open, url)
         properties = await result_of(file.stat)
-        ranges = _head_and_tail(properties["size"]) if url.partition("?")[0].lower().endswith(".root") else []
+        ranges = _head_and_tail(properties["size"]) if _ROOT.search(url.partition("?")[0]) else []
         parts = await result_of(file.read_ranges, ranges) if ranges else []
         # A part that could not be read is read again on demand, and its error raised then.
         preloaded = {offset: part for (offset, _), part in zip(ranges, parts, strict=True) if isinstance(part, bytes)}
@@ -105,6 +106,10 @@ class OpenFile:
             if start <= offset and min(offset + length, self.size) <= start + len(part):
                 return part[offset - start : offset - start + length]
         return None
+
+
+_ROOT = re.compile(r"\.root(\.[0-9]+)?$", re.IGNORECASE)
+"""End of the name of a ROOT file, perhaps with a version."""
 
 
 def _head_and_tail(size: int) -> list[tuple[int, int]]:

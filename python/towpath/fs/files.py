@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from fsspec.asyn import sync
+from fsspec.asyn import AbstractAsyncStreamedFile, sync
 from fsspec.caching import BaseCache, register_cache
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile
@@ -129,6 +129,52 @@ class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
         if kind is not None:
             self.discard()
         self.close()
+
+
+class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
+    """A file for coroutines, without a cache: it is read, or written from start to end, and complete when it is closed. It is discarded
+    if a block of `async with` ends with an exception, and if it is not closed."""
+
+    DEFAULT_BLOCK_SIZE = 8 * 2**20
+
+    def __init__(self, fs: StorageFileSystem, path: str, mode: str, file: Any, details: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(fs, path, mode, cache_type="none", size=(details or {}).get("size"), **options)
+        self._file, self.details = file, details
+
+    async def _fetch_range(self, start: int, end: int) -> bytes:
+        data: bytes = await result_of(self._file.read, start, max(end - start, 0))
+        return data
+
+    async def _initiate_upload(self) -> None:
+        """The upload began when the file was opened."""
+
+    async def _upload_chunk(self, final: bool = False) -> bool:
+        data = self.buffer.getvalue()
+        if data:
+            await result_of(self._file.write, self.offset, data)
+        if final:
+            await result_of(self._file.commit, self.offset + len(data))
+        return True
+
+    async def close(self) -> None:
+        """Completes a file that was written, or discards it if that fails."""
+        try:
+            await super().close()
+        except BaseException:
+            await self.discard()
+            raise
+
+    async def discard(self) -> None:
+        """Closes the file. One that was written does not appear."""
+        self.closed = True
+        if self.mode != "rb":
+            await result_of(self._file.abort)
+
+    async def __aexit__(self, kind: Any, *_: Any) -> None:
+        await (self.close() if kind is None else self.discard())
+
+    def __del__(self) -> None:
+        """Does not complete a file that was not closed: its upload ends with its handle."""
 
 
 class TextFile(io.TextIOWrapper):

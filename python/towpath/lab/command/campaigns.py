@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towpath.lab.command.shared import INCOMPLETE, count, program
+from towpath.commands import program
+from towpath.lab.command.shared import INCOMPLETE, count
 from towpath.lab.measure.campaign import Campaign
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from towpath.commands import program
 from towpath.lab import predict
-from towpath.lab.command.shared import count, program
+from towpath.lab.command.shared import count
 
 if TYPE_CHECKING:
     from towpath.lab.command import Commands

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -48,12 +46,3 @@ def read_runs(options: argparse.Namespace) -> tuple[Runs, int]:
 def count(number: int, noun: str = "run") -> str:
     """Returns a number with its noun, such as `1 run` or `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def program() -> Path:
-    """Returns the program `towpath`: that of the variable TOWPATH_PROGRAM, the one beside the interpreter, or that of the search path."""
-    beside = Path(sys.executable).with_name("towpath")
-    found = os.environ.get("TOWPATH_PROGRAM") or (str(beside) if beside.exists() else shutil.which("towpath"))
-    if found is None:
-        raise ValueError("the program towpath was not found: add it to PATH, or name it in the variable TOWPATH_PROGRAM")
-    return Path(found)
