@@ -19,7 +19,26 @@ import numpy as np
 import pandas as pd
 from known_games import GAMES
 from lab_coexistence import shares
-from lab_evidence import MIN_DECIDED, Evidence, Votes, convex_window, correlation, correlation_within, is_later, place, ramp_fit, shape_of, votes
+import lab_profile_claims
+from lab_evidence import (
+    MIN_DECIDED,
+    Evidence,
+    Finding,
+    Votes,
+    bands_differ,
+    convex_window,
+    correlation,
+    correlation_within,
+    is_later,
+    is_surely_dual,
+    mebibytes,
+    percent,
+    place,
+    ramp_fit,
+    shape_of,
+    votes,
+)
+from lab_external import sites_vary
 from lab_grid import STAGES, TOLERANCE, judged, medians, rates_of_runs
 from lab_lines import read_lines
 from towpath.lab import composition, models, plots, resilience, tuning
@@ -36,16 +55,6 @@ PAGE = ROOT / "docs" / "lab" / "claims.md"
 CONFIGURATION = ["transport", "streams", "buffer_bytes"]
 FIGURES = "claims"
 """Directory of the figures, beside the page."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """What the measurements say about a claim."""
-
-    verdict: str
-    measurement: str
-    figure: str | None = None
-    """Name of a figure without its suffix."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +80,6 @@ def is_dual(evidence: Evidence) -> Finding:
         texts.append(f"{mebibytes(buffer)}: {counts}")
     found = votes(is_surely_dual(one) for one in evidence.results.values())
     return Finding(found.verdict, f"{found} profiles are dual ({'; '.join(texts)})", "profiles-cubic")
-
-
-def is_surely_dual(result: Analysis) -> bool | None:
-    """Returns whether a profile is dual; None if its runs do not decide it."""
-    shapes = getattr(result.transition, "shapes", ())
-    is_undecided = shapes in ((), ("indeterminate",)) or ("dual" in shapes and len(shapes) > 1)
-    return None if is_undecided else "dual" in shapes
 
 
 def grows_with_buffer(evidence: Evidence) -> Finding:
@@ -107,14 +109,21 @@ def ramp_explains(evidence: Evidence) -> Finding:
     large = [one for one in evidence.of_buffer(evidence.buffers[-1]) if one in evidence.complete and one.configuration.transport != "bbr"]
     fits = [ramp_fit(one) for one in large]
     known = [fit for fit in fits if fit.explained is not None]
-    found = votes(None if fit.explained is None else fit.explained > MIN_EXPLAINED for fit in fits)
+    found = votes(explains(fit) for fit in fits)
     text = f"in {found} concave regions of CUBIC and Reno with {mebibytes(evidence.buffers[-1])}, slow start alone, without a fitted parameter, \
-explains more than {percent(MIN_EXPLAINED)} of the squares of what is missing to the capacity"
+explains more than {percent(MIN_EXPLAINED)} of the squares of what is missing to the capacity, and more than a fitted line"
     if known:
         inside, beyond = (np.concatenate([abs(fit.errors[fit.is_concave == where]) for fit in known]) for where in (True, False))
         text += f" (median {percent(np.median([fit.explained for fit in known]))}; largest error {percent(inside.max())}, at longer round trips {percent(beyond.max())}); \
 a line fitted with two parameters is closer in {sum(fit.is_line_better for fit in known)}"
     return Finding(found.verdict, text, "ramp")
+
+
+def explains(fit: RampFit) -> bool | None:
+    """Returns whether slow start explains a concave region; None if that is nearly straight, so that a fitted line is closer still."""
+    if fit.explained is None:
+        return None
+    return False if fit.explained <= MIN_EXPLAINED else None if fit.is_line_better else True
 
 
 MIN_EXPLAINED = 0.9
@@ -166,9 +175,10 @@ def chaos(evidence: Evidence) -> Finding:
     verdict = found.verdict if found.verdict == "not decided" else "refuted" if share < 0.9 else "not refuted"
     positive = len(known) / max(evidence.traces.exponent.notna().sum(), 1)
     noise = np.log(SAMPLES - 1) - 1.1
+    reach = 1e3 * known.rtt_s.max() if len(known) else 0
     return Finding(
         verdict,
-        f"{percent(positive)} of the exponents are positive (median {known.exponent.median():.1f}; white noise has {noise:.1f}), but only {found} of these traces "
+        f"{percent(positive)} of the exponents at round trips of up to {reach:g} ms (longer ones need longer runs) are positive (median {known.exponent.median():.1f}; white noise has {noise:.1f}), but only {found} of these traces "
         "have structure that surrogates with their values and spectrum do not have",
         "exponents",
     )
@@ -179,15 +189,15 @@ def orders_infrastructures(evidence: Evidence) -> Finding:
     measured = {name: one for name, one in evidence.infrastructures.items() if not isinstance(one.intervals, Unavailable)}
 
     def is_ordered(one: Analysis, other: Analysis) -> bool | None:
-        """Coefficients of other round trips do not compare."""
+        """Coefficients of other round trips do not compare, and intervals that overlap decide nothing."""
         first, second = (result.intervals["utilization_concavity"] for result in (one, other))
         is_equal = np.array_equal(one.profile.rtt_s, other.profile.rtt_s)
-        return first.upper < second.lower or second.upper < first.lower if is_equal else None
+        return True if is_equal and (first.upper < second.lower or second.upper < first.lower) else None
 
     kinds = itertools.groupby(sorted(measured), key=lambda name: name.partition(",")[0])
     pairs = [pair for _, names in kinds for pair in itertools.combinations(names, 2)]
     found = votes(is_ordered(*(measured[name] for name in pair)) for pair in pairs)
-    return Finding(found.verdict, f"{found} pairs of {len(measured)} infrastructures of a kind have intervals that do not overlap", "infrastructures")
+    return Finding(found.verdict, f"{found} pairs of {len(measured)} infrastructures of a kind have intervals that do not overlap; no result could contradict", "infrastructures")
 
 
 def slowest_stage_limits(evidence: Evidence) -> Finding:
@@ -200,7 +210,7 @@ def slowest_stage_limits(evidence: Evidence) -> Finding:
         return False if slowest["transfer"] > (1 + TOLERANCE) * min(fastest[name] for name in STAGES) else None
 
     found = votes(is_limited(runs) for runs in evidence.grid.values())
-    above = sum(bool(judged(medians(runs)).is_contradiction[0]) for runs in evidence.grid.values())
+    above = sum(bool(judged(runs).is_contradiction[0]) for runs in evidence.grid.values())
     text = f"{found} file transfers are at most as fast as their slowest stage, within 5 %, by all runs; the medians of {above} are faster, as the network alone varies more"
     return Finding(found.verdict, text, grid_figure(evidence))
 
@@ -296,7 +306,7 @@ def bbr_beside_cubic(evidence: Evidence) -> Finding:
     for (_, queue, _), ratio in evidence.shares.items():
         of_queue.setdefault(queue, []).append(ratio)
     listed = "; ".join(f"{queue:g}: {min(ratios):.1f} to {max(ratios):.1f}" for queue, ratios in sorted(of_queue.items()))
-    text = f"BBR has more than twice the rate of CUBIC in {found} conditions"
+    text = f"BBR has more than twice the rate of CUBIC in {found} conditions in which both use 80 % of the path"
     return Finding(found.verdict, f"{text} (BBR / CUBIC by queue / (rate × round trip): {listed})" if listed else text)
 
 
@@ -318,13 +328,6 @@ def profiles_choose(evidence: Evidence) -> Finding:
     return Finding(found.verdict, f"chosen without the runs at a round trip, {found} choices have 90 % of the best configuration there: {listed}")
 
 
-def bands_differ(one: Analysis, other: Analysis) -> list[int | None]:
-    """Returns for each round trip of both whether the first is faster (1), slower (-1), or neither (0), by their bands."""
-    if isinstance(one.band, Unavailable) or isinstance(other.band, Unavailable) or not np.array_equal(one.band.rtt_s, other.band.rtt_s):
-        return []
-    return [int(low > theirs) - int(high < their_low) for low, high, their_low, theirs in zip(one.band.lower, one.band.upper, other.band.lower, other.band.upper, strict=True)]
-
-
 def more_connections(evidence: Evidence) -> Finding:
     """Compares steps to more connections at each round trip."""
     results, steps = evidence.results, []
@@ -334,13 +337,6 @@ def more_connections(evidence: Evidence) -> Finding:
             steps += bands_differ(more[0], one)
     found = votes({1: True, -1: False, 0: None}[step] for step in steps)
     return Finding(found.verdict, f"more connections are faster in {found} steps at one round trip; undecided where both use the path", "streams-cubic")
-
-
-def variants_are_similar(evidence: Evidence) -> Finding:
-    """Compares CUBIC with Reno, as the kernel has neither Hamilton TCP nor Scalable TCP."""
-    pairs = [(one, evidence.results.get(("reno", streams, buffer))) for (transport, streams, buffer), one in evidence.results.items() if transport == "cubic"]
-    found = votes(step == 0 for one, other in pairs if other is not None for step in bands_differ(one, other))
-    return Finding(found.verdict, f"the bands of CUBIC and Reno overlap in {found} configurations and round trips; Hamilton TCP and Scalable TCP are not in the kernel", "profiles-reno")
 
 
 def printed_confidence(_: Evidence) -> Finding:
@@ -381,6 +377,8 @@ def credits_model(_: Evidence) -> Finding:
 CLAIMS = (
     Claim("Throughput decreases with the round trip", decreases),
     Claim("Profiles are dual: concave at short, convex at long round trips", is_dual),
+    Claim("Profiles are concave with large buffers, convex with small ones", lab_profile_claims.concave_by_buffer),
+    Claim("Fits of a pair of sigmoids confirm concave and convex regions", lab_profile_claims.sigmoids_confirm),
     Claim("Larger buffers move the transition to longer round trips", grows_with_buffer),
     Claim("More connections expand the concave region", grows_with_streams),
     Claim("More connections raise the rate", more_connections),
@@ -389,6 +387,7 @@ CLAIMS = (
     Claim("A rate after the ramp above that of the ramp makes a profile concave", sustainment_makes_concave),
     Claim("A convex region is a limit of buffers", convex_is_window),
     Claim("Traces vary, more at longer round trips", varies_with_rtt),
+    Claim("Traces are sort of periodic in time", lab_profile_claims.traces_are_periodic),
     Claim("Positive exponents mean chaotic dynamics", chaos),
     Claim("Larger exponents lower the throughput", exponents_lower_throughput),
     Claim("Instability shrinks the concave region", instability_shrinks_concavity),
@@ -396,12 +395,15 @@ CLAIMS = (
     Claim("A file transfer is at most as fast as its slowest stage", slowest_stage_limits),
     Claim("More flows do not always give a higher rate of file transfers", more_flows),
     Claim("Stages that are fast alone can be slow together (impedance mismatch)", impedance),
+    Claim("Eight flows of files are close to the rate from memory to memory", lab_profile_claims.eight_flows),
+    Claim("Site variations lead to complex profiles", lambda _: sites_vary(RESULTS)),
+    Claim("Linear interpolation of the means is close to optimal, and closer with more runs", lab_profile_claims.interpolation_is_close),
     Claim("Profiles choose the transport and its parameters for a round trip", profiles_choose),
     Claim("BBR takes most of a path from CUBIC (ESnet, 2021: up to 12 : 1)", bbr_beside_cubic),
     Claim("The bound by Vapnik–Chervonenkis dimension gives the confidence of a profile", printed_confidence),
     Claim("Lustre over a wide area is limited by the credits of LNet", credits_model),
     Claim("The estimate of an infrastructure's survival gives the equilibria of the game", game_estimates),
-    Claim("Profiles are similar across CUBIC, Hamilton TCP and Scalable TCP", variants_are_similar),
+    Claim("Profiles are similar across CUBIC, Hamilton TCP and Scalable TCP", lab_profile_claims.variants_are_similar),
 )
 
 
@@ -432,7 +434,7 @@ INFRASTRUCTURES = """Utilization-concavity coefficients over the same round trip
 memory to memory they are of runs of 10 s, of files those of the whole command for 1 GB from memory to memory."""
 
 TABLES = (
-    ("Predictions", "Copies over emulated paths, each predicted by a probe of 3 s (`towpath lab predict`); the interval of each half of them is from the other half.", "predictions.md"),
+    ("Predictions", "Copies over emulated paths, each predicted by a probe of 3 s (`towpath lab predict`); the interval of each is from all others with a round trip of the same class (below 20 ms, to 100 ms, above).", "predictions.md"),
     ("Flows and blocks", "File transfers as those of XDD over emulated paths of 1 Gbit/s, with files on a disk: each flow reads, sends and writes blocks with one buffer. Medians of three runs, in Mbit/s.", "grid.md"),
     ("BBR beside CUBIC", "One connection of each over one emulated path of 500 Mbit/s, for 15 s after the first 5 s. [What follows for the mover](../concepts/tuning.md).", "coexistence.md"),
     ("Accuracy of the methods", "Simulated, with known truths; 300 trials each.", "targets.md"),
@@ -454,12 +456,24 @@ def regime(evidence: Evidence) -> str:
         f"{limited} runs were limited by the machine, and are left out." if limited else "No run was limited by the machine.",
         "The talk measured at 10 Gbit/s, over physical and emulated paths.",
     ]
+    in_flight = frame.throughput_bits_per_s * frame.rtt_s / 8 / frame.streams
+    stuck = frame[(in_flight < STUCK_BYTES) & (frame.throughput_bits_per_s < frame.capacity_bits_per_s / 2)]
+    if len(stuck):
+        parts.append(
+            f"In {len(stuck)} runs, with {', '.join(map(str, sorted(stuck.streams.unique())))} connection and a round trip of "
+            f"{', '.join(f'{1e3 * rtt:g}' for rtt in sorted(stuck.rtt_s.unique()))} ms, the kernel of the receiver enlarged its buffer late or not at all, so that the sender "
+            "waited for a window of 84 kB (`ss -tin`: a receive buffer of 128 KiB, and `rwnd_limited` most of the time). They count: it happens to copies too."
+        )
     if counts.min() < MIN_RELIABLE_RUNS:
         parts.append(
             f"**The campaign is not complete**: {evidence.missing:,} runs are missing. With less than {MIN_RELIABLE_RUNS} runs of each, intervals may "
             "be too narrow, and shapes are often undecided."
         )
     return " ".join(parts)
+
+
+STUCK_BYTES = 512 << 10
+"""Data of a connection in flight, on average over the run, below which its receive window has not grown."""
 
 
 def coefficients(results: Mapping[str, Analysis]) -> str:
@@ -486,14 +500,6 @@ def name(result: Analysis) -> str:
     return f"{key.transport} × {key.streams}, {mebibytes(key.buffer_bytes)}"
 
 
-def mebibytes(size: float) -> str:
-    return f"{size / 2**20:g} MiB"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.1f} %"
-
-
 def figures(evidence: Evidence) -> Iterable[tuple[str, object]]:
     """Yields the name and the figure of each."""
     by_transport = itertools.groupby(evidence.results.values(), key=lambda one: one.configuration.transport)
@@ -512,6 +518,16 @@ def figures(evidence: Evidence) -> Iterable[tuple[str, object]]:
     }
     points = {name(one): (one.profile.rtt_s * 1e3, one.profile.means / 1e6) for one in large}
     yield "ramp", plots.plot_relation(points, "round trip / ms", "throughput / (Mbit/s)", curves=curves)
+    fitted = {
+        name(one): (one.profile, lab_profile_claims.sigmoids(one)) for one in evidence.complete if one.configuration.transport == "cubic"
+    }
+    points = {label: (profile.rtt_s * 1e3, profile.means / 1e6) for label, (profile, _) in fitted.items()}
+    curves = {}
+    for label, (profile, fit) in fitted.items():
+        rtts = np.geomspace(profile.rtt_s[0], profile.rtt_s[-1], 100).clip(*fit.range_s)
+        curves[f"sigmoids, {label}"] = (rtts * 1e3, fit.throughput_bits_per_s(rtts) / 1e6)
+    if fitted:
+        yield "sigmoids", plots.plot_relation(points, "round trip / ms", "throughput / (Mbit/s)", curves=curves)
     if evidence.grid:
         longest = max(rtt_ms for rtt_ms, _, _ in evidence.grid)
         flows, blocks = (sorted({key[at] for key in evidence.grid}) for at in (1, 2))

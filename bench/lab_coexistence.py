@@ -35,9 +35,18 @@ MIN_QUEUE_BYTES = 30_000
 DEADLINE_S = 90
 
 
+def product_bytes(rtt_ms: float) -> float:
+    """Returns rate × round trip."""
+    return RATE_MBIT * 1e6 / 8 * rtt_ms / 1e3
+
+
+def queue_limit(rtt_ms: float, queue: float) -> int:
+    return max(int(queue * product_bytes(rtt_ms)), MIN_QUEUE_BYTES)
+
+
 def run(towpath: pathlib.Path, rtt_ms: float, queue: float, loss: float, repetition: int) -> dict[str, object]:
     """Runs both connections, and returns their rates."""
-    queue_bytes = max(int(queue * RATE_MBIT * 1e6 / 8 * rtt_ms / 1e3), MIN_QUEUE_BYTES)
+    queue_bytes = queue_limit(rtt_ms, queue)
     path = Emulator(rate=f"{RATE_MBIT}Mbit", queue=f"{queue_bytes}B", loss=loss)
     cell = Cell(repetition, rtt_ms, "cubic", "256MiB", "iperf3", 1)
     before = ProcessorTimes()
@@ -83,14 +92,19 @@ class Servers:
 
 
 Condition = tuple[float, float, float]
-"""Round trip in ms, queue / (rate × round trip), and loss."""
+"""Round trip in ms, actual queue / (rate × round trip), and loss."""
+
+MIN_USED = 0.8
+"""Least part of the path that both connections use together, for a condition to say something about their competition."""
 
 
 def conditions(records: list[dict]) -> dict[Condition, list[dict]]:
     """Returns the runs of each condition, without those that the machine limited."""
     found: dict[Condition, list[dict]] = {}
     for record in records:
-        runs = found.setdefault((record["rtt_ms"], record["queue"], record["loss"]), [])
+        rtt_ms = record["rtt_ms"]
+        ratio = round(queue_limit(rtt_ms, record["queue"]) / product_bytes(rtt_ms), 2)
+        runs = found.setdefault((rtt_ms, ratio, record["loss"]), [])
         if record["limited_by"] is None:
             runs.append(record)
     return dict(sorted(found.items()))
@@ -102,20 +116,24 @@ def ratios(runs: list[dict]) -> list[float]:
 
 
 def shares(records: list[dict]) -> dict[Condition, float]:
-    """Returns the median of BBR / CUBIC for each condition with a run that the machine did not limit."""
-    return {condition: statistics.median(ratios(runs)) for condition, runs in conditions(records).items() if runs}
+    """Returns the median of BBR / CUBIC for each condition in which both compete for the path (`MIN_USED`)."""
+    return {condition: statistics.median(ratios(runs)) for condition, runs in conditions(records).items() if runs and used(runs) >= MIN_USED}
+
+
+def used(runs: list[dict]) -> float:
+    """Returns the part of the path that both connections use together, as median."""
+    capacity = Emulator(rate=f"{RATE_MBIT}Mbit").capacity_bits_per_s
+    return statistics.median(sum(run["bits_per_s"].values()) for run in runs) / capacity
 
 
 def table(records: list[dict]) -> str:
     """Formats the ratio of the rates, BBR / CUBIC, and the use of the path."""
     rows = ["| round trip | queue / (rate × round trip) | loss | BBR / CUBIC, median (all) | used |", "| ---: | ---: | ---: | ---: | ---: |"]
-    capacity = Emulator(rate=f"{RATE_MBIT}Mbit").capacity_bits_per_s
     for (rtt_ms, queue, loss), runs in conditions(records).items():
         measured = "limited by the machine | "
         if runs:
-            used = statistics.median(sum(run["bits_per_s"].values()) for run in runs) / capacity
             listed = ", ".join(f"{ratio:.2f}" for ratio in ratios(runs))
-            measured = f"{statistics.median(ratios(runs)):.2f} ({listed}) | {100 * used:.0f} %"
+            measured = f"{statistics.median(ratios(runs)):.2f} ({listed}) | {100 * used(runs):.0f} %"
         rows.append(f"| {rtt_ms:g} ms | {queue:g} | {loss:g} | {measured} |")
     return "\n".join(rows)
 

@@ -110,6 +110,16 @@ class Evidence:
         return frame[is_used].set_index("run_id").join(trace_frame(used))
 
 
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What the measurements say about a claim."""
+
+    verdict: str
+    measurement: str
+    figure: str | None = None
+    """Name of a figure without its suffix."""
+
+
 def place(result: Analysis) -> tuple[float, float] | None:
     """Returns the range in which the transition may be, in seconds: that of a convex profile is the first segment, of a concave one the
     last. None if it is unknown."""
@@ -125,6 +135,20 @@ def is_later(first: Analysis, second: Analysis) -> bool | None:
     if one is None or other is None:
         return None
     return True if other[0] >= one[1] else False if other[1] <= one[0] else None
+
+
+def is_surely_dual(result: Analysis) -> bool | None:
+    """Returns whether a profile is dual; None if its runs do not decide it."""
+    shapes = getattr(result.transition, "shapes", ())
+    is_undecided = shapes in ((), ("indeterminate",)) or ("dual" in shapes and len(shapes) > 1)
+    return None if is_undecided else "dual" in shapes
+
+
+def bands_differ(one: Analysis, other: Analysis) -> list[int | None]:
+    """Returns for each round trip of both whether the first is faster (1), slower (-1), or neither (0), by their bands."""
+    if isinstance(one.band, Unavailable) or isinstance(other.band, Unavailable) or not np.array_equal(one.band.rtt_s, other.band.rtt_s):
+        return []
+    return [int(low > theirs) - int(high < their_low) for low, high, their_low, theirs in zip(one.band.lower, one.band.upper, other.band.lower, other.band.upper, strict=True)]
 
 
 def correlation(first: pd.Series, second: pd.Series) -> tuple[float, float] | None:
@@ -216,3 +240,11 @@ def convex_window(evidence: Evidence, result: Analysis) -> models.WindowEstimate
     if region is None or (rates.index >= region[1]).sum() < 3:
         return None
     return models.estimate_window(rates.index.to_numpy(), rates.to_numpy(), convex_from_s=region[1])
+
+
+def mebibytes(size: float) -> str:
+    return f"{size / 2**20:g} MiB"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.1f} %"

@@ -40,7 +40,7 @@ PORT = 1094
 DEADLINE_S = 300
 STAGES = ("read", "network", "write")
 TOLERANCE = 0.05
-"""Relative error of a rate for the verdict on its stages."""
+"""Least relative error of a rate for the verdict on its stages."""
 
 
 def command(what: str, file: pathlib.Path | str, flows: int, block: int, *more: str) -> list[str]:
@@ -107,10 +107,19 @@ def medians(runs: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(rates[name] for rates in runs) for name in runs[0]}
 
 
-def judged(rates: dict[str, float]) -> composition.Judgement:
-    """Compares a transfer with its stages."""
+def tolerance(runs: list[dict[str, float]]) -> float:
+    """Returns half of the range of the transfer or of its slowest stage, relative to the median, whichever is larger."""
+    rates = medians(runs)
+    slowest = min(STAGES, key=rates.__getitem__)
+    ranges = [(max(values) - min(values)) / 2 / rates[name] for name in ("transfer", slowest) for values in [[run[name] for run in runs]]]
+    return min(max(TOLERANCE, *ranges), 0.5)
+
+
+def judged(runs: list[dict[str, float]]) -> composition.Judgement:
+    """Compares the medians of a transfer with those of its stages."""
+    rates = medians(runs)
     stages = {name: rates[name] for name in STAGES}
-    return composition.judge(composition.compose(stages), rates["transfer"], tolerance=TOLERANCE)
+    return composition.judge(composition.compose(stages), rates["transfer"], tolerance=tolerance(runs))
 
 
 def table(records: list[dict]) -> str:
@@ -123,11 +132,14 @@ def table(records: list[dict]) -> str:
             rows.append(f"{start} | | | | | | | {limited} |")
             continue
         rates = medians(known[rtt_ms, flows, block])
-        verdict = judged(rates)
+        verdict = judged(known[rtt_ms, flows, block])
         shown = " | ".join(f"{rates[name] / 1e6:.0f}" for name in (*STAGES, "transfer"))
-        word = "faster than a stage" if verdict.is_contradiction[0] else verdict.verdicts[0]
+        word = "faster than a stage" if verdict.is_contradiction[0] else verdict.verdicts[0] if verdict.is_distinct[0] else "not distinct"
         rows.append(f"{start} | {shown} | {100 * verdict.efficiency[0]:.0f} % | {word} | {limited} |")
-    notes = "Left out: runs that the machine limited, of three. A transfer that is *faster than a stage* shows that this stage alone varies more than 5 % between runs."
+    notes = (
+        "Left out: runs that the machine limited, of three. The tolerance of a verdict is half of the range of the runs, at least 5 %; in rows that are *not distinct* "
+        "it covers the difference of the bounds, so that they do not tell whether stages overlap. A transfer that is *faster than a stage* shows that this stage varies."
+    )
     return "\n".join([*rows, "", notes])
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -27,25 +26,25 @@ from lab_lines import append_line, resume_lines
 from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
 from towpath.lab.measure.machine import ProcessorTimes, lost_packets, state
 from towpath.lab.measure.plan import Cell, Emulator
-from towpath.lab.predict import LONG_RTT_S, Calibration, run_probe
+from towpath.lab.predict import CLASSES, Calibration, class_of, run_probe
 
 RESULTS = pathlib.Path(__file__).parent / "results" / "lab"
 PROBE_S = 3
 PORT = 1094
 COPY_DEADLINE_S = 600
 COVERAGE = 0.9
-CLASSES = {"short": False, "long": True}
-"""Names of the classes of round trips in the calibration of the package, and whether they are long."""
 
 
 def conditions(trial: int) -> dict[str, object]:
     """Returns the path and the files of a trial."""
     chance = random.Random(trial)
+    # Those of the first trials are few above 100 ms.
+    least = 0 if trial < 240 else 2
     rate_mbit = chance.choice([50, 200, 500])
     bytes_total = int(rate_mbit * 1e6 / 8 * chance.uniform(1, 8))
     return {
         "trial": trial,
-        "rtt_ms": round(10 ** chance.uniform(0, 2.3), 1),
+        "rtt_ms": round(10 ** chance.uniform(least, 2.3), 1),
         "rate_mbit": rate_mbit,
         "transport": chance.choice(["cubic", "bbr"]),
         "loss": chance.choice([0.0, 1e-5]),
@@ -112,8 +111,8 @@ def run(towpath: pathlib.Path, trial: int) -> dict[str, object]:
     }
 
 
-def is_long(record: dict) -> bool:
-    return record["rtt_ms"] / 1e3 >= LONG_RTT_S
+def of_class(records: list[dict], name: str) -> list[dict]:
+    return [record for record in records if class_of(record["rtt_ms"] / 1e3) == name]
 
 
 def calibration(records: list[dict]) -> Calibration:
@@ -121,15 +120,13 @@ def calibration(records: list[dict]) -> Calibration:
 
 
 def intervals(records: list[dict]) -> dict[int, tuple[bool, float]]:
-    """Returns by trial whether its time is in the interval, and upper / lower end. The interval is from trials of the same class of round
-    trips with the other parity of their numbers."""
+    """Returns by trial whether its time is in the interval, and upper / lower end. The interval is from all other trials of its class."""
     found = {}
-    for fold, long in itertools.product((0, 1), (False, True)):
-        of_class = [record for record in records if is_long(record) == long]
-        lower, upper = calibration([record for record in of_class if record["trial"] % 2 != fold]).factors(COVERAGE)
-        for record in of_class:
-            if record["trial"] % 2 == fold:
-                found[record["trial"]] = lower <= record["actual_s"] / record["predicted_s"] <= upper, upper / lower
+    for name in CLASSES:
+        members = of_class(records, name)
+        for record in members:
+            lower, upper = calibration([other for other in members if other is not record]).factors(COVERAGE)
+            found[record["trial"]] = lower <= record["actual_s"] / record["predicted_s"] <= upper, upper / lower
     return found
 
 
@@ -142,7 +139,8 @@ GROUPS = {
     "no loss": lambda record: record["loss"] == 0,
     "loss of 10^-5": lambda record: record["loss"] > 0,
     "round trip below 20 ms": lambda record: record["rtt_ms"] < 20,
-    "20 ms and more": lambda record: record["rtt_ms"] >= 20,
+    "20 to 100 ms": lambda record: 20 <= record["rtt_ms"] < 100,
+    "100 ms and more": lambda record: record["rtt_ms"] >= 100,
     "50 Mbit/s": lambda record: record["rate_mbit"] == 50,
     "200 Mbit/s": lambda record: record["rate_mbit"] == 200,
     "500 Mbit/s": lambda record: record["rate_mbit"] == 500,
@@ -190,8 +188,8 @@ def main() -> int:
     (options.results / "predictions.md").write_text(table(records) + "\n")
     print(table(records))
     if options.calibration:
-        ratios = {name: calibration([record for record in records if is_long(record) == long]).log_ratios for name, long in CLASSES.items()}
-        rounded = {name: [round(float(ratio), 4) for ratio in of_class] for name, of_class in ratios.items()}
+        ratios = {name: calibration(of_class(records, name)).log_ratios for name in CLASSES}
+        rounded = {name: [round(float(ratio), 4) for ratio in members] for name, members in ratios.items()}
         options.calibration.write_text(json.dumps({"source": "bench/lab_predict.py", "log_ratios": rounded}) + "\n")
     return 0
 

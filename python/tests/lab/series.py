@@ -33,5 +33,25 @@ def autoregressive(coefficient, samples, random):
     return noise[300:]
 
 
+def exponential(coefficient, samples, random):
+    """Skewed noise with autocorrelation."""
+    return np.exp(autoregressive(coefficient, samples, random))
+
+
+def window_with_losses(samples, random, loss=0.1):
+    """A window that grows by one in each step, and is halved by a loss."""
+    window, trace = 10.0, []
+    for _ in range(samples + 300):
+        window = window / 2 if random.random() < loss else window + 1
+        trace.append(window)
+    return np.array(trace[300:])
+
+
+def sawtooth(samples, random, period=10, noise=0.02):
+    """A periodic window with noise."""
+    phase = random.integers(period)
+    return (1 + (np.arange(samples) + phase) % period / period) * (1 + noise * random.standard_normal(samples))
+
+
 LOGISTIC = dynamics.aggregate_map(logistic(4, 100), 1)
 """A chaotic map with 99 pairs."""

@@ -14,6 +14,7 @@ from towpath.lab.runs import Runs
 
 sys.path.append(str(Path(__file__).parents[3] / "bench"))
 lab_claims, lab_evidence = import_module("lab_claims"), import_module("lab_evidence")
+CHECKS = vars(import_module("lab_profile_claims")) | vars(lab_claims)
 
 RTTS_S = (0.0004, 0.0118, 0.0226, 0.0456, 0.0916, 0.183, 0.366)
 CAPACITY, DURATION_S, SAMPLES = 9.4e8, 10, 100
@@ -58,6 +59,11 @@ def evidence():
 VERDICTS = {
     "decreases": "reproduced",
     "is_dual": "mixed",
+    "concave_by_buffer": "mixed",
+    "sigmoids_confirm": "reproduced",
+    "interpolation_is_close": "reproduced",
+    "traces_are_periodic": "not testable here",
+    "eight_flows": "not decided",
     "grows_with_buffer": "reproduced",
     "grows_with_streams": "not decided",
     "ramp_explains": "reproduced",
@@ -80,7 +86,7 @@ VERDICTS = {
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdicts_on_a_model(evidence, name):
-    found = getattr(lab_claims, name)(evidence)
+    found = CHECKS[name](evidence)
     assert found.verdict == VERDICTS[name], found.measurement
 
 

@@ -342,6 +342,16 @@ def test_an_import_counts_lost_records(tmp_path):
     assert (done.returncode, done.stderr, done.stdout) == (1, lost, f"wrote {target}: 1 run of 1 configuration\n")
 
 
+def test_settings_are_imported_and_exported(tmp_path):
+    (tmp_path / "runs.csv").write_text("tool,rtt_s,throughput_bits_per_s\nx,0.1,1e8\n")
+    known = ["--transport", "bbr", "--buffer", "64MiB"]
+    lab("import", tmp_path / "runs.csv", "--format", "csv", *known, "--output", tmp_path / "runs.parquet")
+    done = lab("export", tmp_path / "runs.parquet", "--output", tmp_path / "again.csv")
+    assert (done.returncode, done.stdout) == (0, f"wrote {tmp_path / 'again.csv'}: 1 run\n"), done.stderr
+    header, row = (line.split(",") for line in (tmp_path / "again.csv").read_text().splitlines())
+    assert {"transport": "bbr", "buffer_bytes": "67108864", "rtt_s": "0.1"}.items() <= dict(zip(header, row, strict=True)).items()
+
+
 def test_the_command_compares_sites(tmp_path):
     header = "tool,site,rtt_s,throughput_bits_per_s\n"
     sites = [("near", 0.01, 9e8), ("middle", 0.05, 1e8), ("far", 0.2, 8e8), ("farther", 0.3, 2e8)]
@@ -407,7 +417,14 @@ def test_the_choice_can_be_taught(tmp_path):
     memory = tmp_path / "memory"
     done = lab("teach", "root://far.example.org//data", "-", tmp_path / "runs.parquet", "--rtt-ms", "100", "--file", memory)
     assert done.returncode == 0 and "4 connections" in done.stdout and "caution: the best of 3" in done.stdout, done.stderr
-    assert memory.read_text().startswith("root://far.example.org/ - 4 100562500 ")
+    assert memory.read_text().startswith("root://far.example.org/ - 4 100562500 ") and "congestion control" not in done.stdout
+    of_bbr = Runs.of_rows([row | {"transport": "bbr", "buffer_bytes": 1 << 26} for row in rows])
+    of_bbr.write(tmp_path / "bbr.parquet")
+    done = lab("teach", "root://far.example.org//data", "-", tmp_path / "bbr.parquet", "--rtt-ms", "100", "--file", tmp_path / "other")
+    assert "caution: these runs had bbr; a copy has the congestion control of the sending host" in done.stdout
+    assert "caution: these runs had buffers of 64 MiB" in done.stdout
+    done = lab("choose", tmp_path / "bbr.parquet", "--rtt-ms", "100", "--transport", "cubic")
+    assert done.returncode == 5 and "the tables have no run with --transport cubic" in done.stderr
     memory.write_text(memory.read_text() + "root://old.example.org/ - 2 1000 1700000000\n")
     listed = lab("learn", "--file", memory).stdout.splitlines()
     assert "root://far.example.org/" in listed[1] and "expired" not in listed[1] and listed[2].endswith("expired")

@@ -74,8 +74,10 @@ def test_a_calibration_from_a_file(tmp_path):
 
 
 def test_the_package_has_a_calibration():
-    short, long = (upper / lower for lower, upper in (emulated_copies(rtt_s).factors(0.9) for rtt_s in (0.019, 0.02)))
-    assert 1 < short < 1.1 < long < 2
+    ends = [emulated_copies(rtt_s).factors(0.9) for rtt_s in (0, 0.019, 0.02, 0.099, 0.1, 10)]
+    short, _, medium, _, long, _ = (upper / lower for lower, upper in ends)
+    assert 1 < short < 1.1 < medium < 1.5 < long < 4
+    assert ends[0::2] == ends[1::2]
 
 
 def test_the_default_calibration_is_that_of_the_round_trip():

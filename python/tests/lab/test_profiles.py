@@ -196,3 +196,9 @@ def test_runs_that_the_machine_limited_are_left_out_and_counted():
         profile_of(Runs.of_rows([run(1, 0.1, limited_by="cpu")]))
     with pytest.raises(ValueError, match="2 configurations, expected one: x, x × 2"):
         profile_of(Runs.of_rows([run(0, 0.1), run(1, 0.1, streams=2)]))
+
+
+def test_runs_that_differ_from_equal_ones_have_no_prediction():
+    profile = Profile.of_samples([0.1, 0.2, 0.3], [[3.0, 3.0, 3.0, 2.0], [2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 0.5]])
+    with pytest.raises(ValueError, match="3 of 12 runs differ from others that are equal"):
+        prediction(profile)

@@ -1,5 +1,6 @@
 """The table of runs, and importers."""
 
+import copy
 import gzip
 import json
 
@@ -7,6 +8,7 @@ import pytest
 from real_iperf3 import run_iperf3
 
 from towpath.lab import importers
+from towpath.lab import runs as runs_module
 from towpath.lab.runs import Runs, rate_text
 
 ROW = {"run_id": "a", "tool": "iperf3", "transport": "cubic", "streams": 4, "rtt_s": 0.1, "repetition": 0, "throughput_bits_per_s": 8e8}
@@ -63,6 +65,15 @@ def test_other_files_are_no_tables(tmp_path):
         Runs.concat([Runs.of_rows([ROW]), Runs.of_rows([ROW])])
 
 
+def test_the_size_of_a_table_is_known_before_it_is_read(tmp_path, monkeypatch):
+    Runs.of_rows([ROW, ROW | {"run_id": "b"}]).write(tmp_path / "runs.parquet")
+    for name in ("MAX_RUNS", "MAX_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(runs_module, name, 1)
+            with pytest.raises(ValueError, match=r"runs\.parquet: 2 runs, [0-9]+ bytes: at most"):
+                Runs.read(tmp_path / "runs.parquet")
+
+
 def test_rates_have_units():
     assert [rate_text(rate) for rate in (941.482e6, 999.9e6, 40e9, 7)] == ["941.5 Mbit/s", "999.9 Mbit/s", "40 Gbit/s", "7 bit/s"]
 
@@ -86,6 +97,16 @@ def test_results_of_the_real_iperf3(iperf3_result, tmp_path):
     kept = [interval for interval in result["intervals"] if not interval["sum"]["omitted"]]
     assert len(kept) < len(result["intervals"]), "the first intervals are omitted"
     assert intervals[intervals.stream == -1]["bytes"].tolist() == [interval["sum"]["bytes"] for interval in kept]
+    # iperf3 may end with a very short interval, or one without a duration.
+    for seconds, size in ((2e-5, 1448), (0, 0)):
+        last = copy.deepcopy(result["intervals"][-1])
+        for values in (*last["streams"], last["sum"]):
+            values |= {"start": values["end"], "end": values["end"] + seconds, "seconds": seconds, "bytes": size}
+        result["intervals"].append(last)
+    (tmp_path / "short.json").write_text(json.dumps(result))
+    short = importers.read([tmp_path / "short.json"], "iperf3", importers.Known(capacity_bits_per_s=1e12))
+    assert len(short.intervals(short.frame().run_id[0])) == len(intervals) + 3
+    result["intervals"] = result["intervals"][:-2]
     # The lines of --json-stream of newer versions have the same objects.
     events = [("start", result["start"]), *(("interval", interval) for interval in result["intervals"]), ("end", result["end"])]
     stream = tmp_path / iperf3_result.name

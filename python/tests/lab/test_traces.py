@@ -1,5 +1,7 @@
 """The dynamics of tables of runs."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,8 @@ def test_traces():
     assert noise.variation == pytest.approx(0.05 / np.sqrt(3), rel=0.35)
     assert (noise.verdict, chaotic.verdict) == ("no structure found", "deterministic structure")
     assert noise.exponent > chaotic.exponent and chaotic.exponent == pytest.approx(np.log(2), abs=0.1)
+    assert noise.surrogate_mean == pytest.approx(noise.exponent, abs=0.4) and chaotic.surrogate_mean > chaotic.exponent + 0.4
+    assert noise.entropy > 0.95 > chaotic.entropy and abs(noise.autocorrelation) < 0.3 and far.entropy is None
     assert far.exponent is None and far.variation == chaotic.variation, "its interval is shorter than its round trip"
     assert (rising.outcome, rising.ramp_s, rising.exponent) == ("never sustained", None, None)
     assert short.outcome == none.outcome == "no trace" and SAMPLES == 60
@@ -67,6 +71,7 @@ def test_a_report_has_the_dynamics():
     assert "1 deterministic structure" in section and "1 no structure found" in section and "1 never sustained" in section
     # The run with the median exponent: the second of the two that have one.
     assert section.count("<figure>") == 1 and "x, 50 ms: the run with the median exponent of 2" in section
+    assert "permutation entropy" in section and "Rosenstein" in section
     without = Runs.of_rows([RUNS.table.to_pylist()[-1]])
     assert "Dynamics" not in page(without, analyse(without), "x")
 
@@ -84,3 +89,11 @@ def test_a_report_has_a_heat_map_of_streams():
     both, one = (Runs.of_rows(rows[:count]) for count in (4, 2))
     assert "<figcaption>x</figcaption>" in page(both, analyse(both), "x")
     assert "<figcaption>x</figcaption>" not in page(one, analyse(one), "x"), "one number of streams"
+
+
+def test_a_report_has_each_state_of_the_machine_once():
+    states = [{"kernel": "6", "processors": 2, "late_mean_s": number * 1e-6, "busy": 0.1 * number} for number in (1, 2, 4)]
+    runs = Runs.of_rows(run(f"{number}", STEADY) | {"machine": json.dumps(state)} for number, state in enumerate(states))
+    text = page(runs, analyse(runs), "x")
+    assert text.count("<pre>") == 1 and "<p>3 runs:</p>" in text
+    assert "<td>late_mean_s</td><td>1e-06</td><td>2e-06</td><td>4e-06</td>" in text

@@ -30,8 +30,8 @@ from towpath.lab.checks import FloatArray
 MAX_PROBE_S = 600
 """Maximum time of a probe, its storage included."""
 
-LONG_RTT_S = 0.02
-"""Round trip in seconds from which a path counts as long: the errors of predictions are about five times as large there."""
+CLASSES = {"short": 0.0, "medium": 0.02, "long": 0.1}
+"""Classes of paths, and the round trip in seconds from which they are of it. Predictions of longer paths have larger errors."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,15 @@ class Prediction:
     """Source of the interval."""
 
 
+def class_of(rtt_s: float) -> str:
+    """Returns the name of the class of a path."""
+    return max((name for name, least_s in CLASSES.items() if rtt_s >= least_s), key=CLASSES.__getitem__)
+
+
 def emulated_copies(rtt_s: float) -> Calibration:
-    """Returns the calibration from copies over emulated paths without other traffic (bench/results/lab): those with a round trip that is
-    long (`LONG_RTT_S`) if `rtt_s` is, else those with a short one."""
+    """Returns the calibration from copies over emulated paths of the same class, without other traffic (bench/results/lab)."""
     text = resources.files("towpath.lab").joinpath("emulated_copies.json").read_text()
-    name = "long" if rtt_s >= LONG_RTT_S else "short"
+    name = class_of(rtt_s)
     return Calibration(np.array(json.loads(text)["log_ratios"][name]), f"copies over emulated paths with {name} round trips")
 
 
@@ -122,8 +126,9 @@ def predict(probe: dict[str, Any], calibration: Calibration | None = None, *, co
         raise ValueError(f"probe: expected one prediction{f' ({reasons})' if reasons else ''}")
     found = predictions[0]
     if calibration is None:
-        # A probe has a round trip if it has a prediction; without one the wider interval is the safe one.
-        calibration = emulated_copies(LONG_RTT_S if probe.get("min_rtt_s") is None else probe["min_rtt_s"])
+        # A probe has a round trip if it has a prediction; without one the widest interval is the safe one.
+        rtt_s = probe.get("min_rtt_s")
+        calibration = emulated_copies(max(CLASSES.values()) if rtt_s is None else rtt_s)
     lower, upper = calibration.factors(coverage)
     median = math.exp(float(np.median(calibration.log_ratios)))
     return Prediction(

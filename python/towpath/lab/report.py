@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, is_comparable, shape_text
-from towpath.lab.dynamics import surrogate_test
+from towpath.lab.dynamics import PoincareMap, rosenstein_exponent, surrogate_test
 from towpath.lab.plots import MAX_PER_FIGURE, plot_coefficients, plot_heat_map, plot_map, plot_profiles, svg
 from towpath.lab.profiles import Profile
 from towpath.lab.runs import Configuration, Runs
@@ -29,7 +30,8 @@ _METHOD = """
 <p>The throughput of a run is 8 × bytes / duration. A profile is the mean of the runs of one configuration at each round trip. Bands are
 simultaneous t intervals of these means, with a coverage of 95 %, narrowed because profiles decrease. The shape is that of the least-squares
 fit whose slopes decrease up to one segment and increase after it: <em>dual</em> profiles are concave at short and convex at long round
-trips, and the transition is within the bracket. A profile is <em>indeterminate</em> if a straight line fits as well.</p>
+trips, and the transition is within the bracket, or in the segment before it if the profile has a kink there. A profile is
+<em>indeterminate</em> if a straight line fits as well.</p>
 <p>Coefficients: under-utilization C<sub>UU</sub> = 1 − mean of throughput / capacity over the round trips, concavity
 C<sub>CC</sub> = that mean − the middle of the chord, and C<sub>UC</sub> = ((1 − C<sub>UU</sub>) + (1/2 + C<sub>CC</sub>)) / 2; their
 intervals are from resampled runs. They only compare for the same round trips and normaliser. (N. Rao, "Some Science Aspects of
@@ -147,15 +149,26 @@ def _dynamics(runs: Runs) -> list[str]:
         joined = of_key.frame().set_index("run_id").join(traces)
         figures += _map_figure(key, of_key, joined)
         for rtt_s, group in joined.groupby("rtt_s"):
-            medians = [_median(group[column], factor) for column, factor in (("ramp_s", 1), ("variation", 100), ("exponent", 1))]
+            medians = [_median(group[column], factor) for column, factor in _MEASURES.values()]
             counts = [_counts(group[column]) for column in ("outcome", "verdict")]
             rows.append([str(key), f"{rtt_s * 1e3:g}", counts[0], *medians, counts[1]])  # type: ignore[operator]
-    header = ["configuration", "round trip / ms", "runs", "ramp / s", "variation / %", "exponent", "verdicts"]
+    header = ["configuration", "round trip / ms", "runs", *_MEASURES, "verdicts"]
     text = (
         "<p>Medians of the runs whose ramp ended, those that the machine limited included. A variation needs 5 intervals after the ramp, "
         f"an exponent and its verdict {SAMPLES} samples.</p>"
     )
     return ["<h2>Dynamics</h2>", text, _table(header, rows), *figures]
+
+
+_MEASURES = {
+    "ramp / s": ("ramp_s", 1.0),
+    "variation / %": ("variation", 100.0),
+    "exponent": ("exponent", 1.0),
+    "exponent of surrogates": ("surrogate_mean", 1.0),
+    "lag-1 autocorrelation": ("autocorrelation", 1.0),
+    "permutation entropy": ("entropy", 1.0),
+}
+"""Columns of `trace_frame` in the table of traces, and their factors."""
 
 
 def _map_figure(key: Configuration, runs: Runs, traces: pd.DataFrame) -> list[str]:
@@ -165,8 +178,15 @@ def _map_figure(key: Configuration, runs: Runs, traces: pd.DataFrame) -> list[st
         return []
     run = known.iloc[len(known) // 2]
     poincare = run_map(runs, str(run.name), run.interval_s, capacity_bits_per_s=key.capacity_bits_per_s or 1.0)
-    caption = f"{key}, {run.rtt_s * 1e3:g} ms: the run with the median exponent of {len(known)}"
+    caption = f"{key}, {run.rtt_s * 1e3:g} ms: the run with the median exponent of {len(known)}; {_rosenstein(poincare)}"
     return [_figure(svg(plot_map(poincare, surrogate_test(poincare))), caption)]
+
+
+def _rosenstein(poincare: PoincareMap) -> str:
+    try:
+        return f"by the estimator of Rosenstein et al. {rosenstein_exponent(poincare).per_step:.2f} per step (noise: about 0)"
+    except ValueError as error:
+        return f"no exponent by the estimator of Rosenstein et al.: {error}"
 
 
 def _counts(values: pd.Series[Any]) -> str:
@@ -179,12 +199,21 @@ def _median(values: pd.Series[Any], factor: float) -> str:
 
 
 def _machine(runs: Runs) -> str:
-    states = {text for text in runs.table.column("machine").to_pylist() if text}
-    if not states:
+    """Returns each state of the machine with its number of runs, and the range of what changed from run to run."""
+    texts = [text for text in runs.table.column("machine").to_pylist() if text]
+    if not texts:
         return "<p>The table does not have the state of the machine.</p>"
-    changing = ("busy", "busiest", "stolen", "load", "lost_packets", "late_s")
-    fixed = {json.dumps({key: value for key, value in json.loads(state).items() if key not in changing}, indent=2) for state in states}
-    return "".join(f"<pre>{html.escape(state)}</pre>" for state in sorted(fixed))
+    states = [json.loads(text) for text in texts]
+    fixed = Counter(json.dumps({key: state[key] for key in _FIXED if key in state}, indent=2) for state in states)
+    changing = pd.DataFrame([{key: value for key, value in state.items() if key not in _FIXED} for state in states])
+    numbers = changing.apply(pd.to_numeric, errors="coerce").dropna(axis=1, how="all")
+    rows = [[name, *(f"{value:.4g}" for value in (column.min(), column.median(), column.max()))] for name, column in numbers.items()]
+    blocks = "".join(f"<p>{number} runs:</p><pre>{html.escape(state)}</pre>" for state, number in fixed.most_common())
+    return _table(["of each run", "minimum", "median", "maximum"], rows) + blocks
+
+
+_FIXED = ("kernel", "processor", "processors", "sysctls")
+"""What the state of the machine has for all runs alike."""
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -30,6 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+MAX_BYTES = 4 << 30
+"""Maximum size of a table in memory, as its file states it."""
+
 MAX_RUNS = 1_000_000
 
 COMPRESSION_LEVEL = 15
@@ -176,6 +179,10 @@ class Runs:
         """Reads a Parquet file that `write` has written. Raises `OSError`, or `ValueError` for other content."""
         try:
             with open(path, "rb") as file:
+                metadata = pq.read_metadata(file)
+                size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+                if metadata.num_rows > MAX_RUNS or size > MAX_BYTES:
+                    raise ValueError(f"{os.fspath(path)}: {metadata.num_rows} runs, {size} bytes: at most {MAX_RUNS} and {MAX_BYTES}")
                 table = pq.read_table(file)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{os.fspath(path)}: no Parquet file: {error}") from error
@@ -313,9 +320,16 @@ _CHECKS: tuple[tuple[str, str, Callable[[pd.DataFrame], Any]], ...] = (
 
 
 def _check_intervals(table: pa.Table, name: str) -> None:
-    for number, intervals in enumerate(table.column("intervals").to_pylist(), 1):
-        for interval in intervals or ():
-            start_s, end_s, size = interval["start_s"], interval["end_s"], interval["bytes"]
-            is_valid = None not in (interval["stream"], start_s, end_s, size) and 0 <= start_s < end_s < 1e9 and size >= 0
-            if not is_valid:
-                raise ValueError(f"{name}: row {number}, intervals: expected stream, 0 <= start_s < end_s and bytes >= 0, not {interval}")
+    lists = table.column("intervals").combine_chunks()
+    intervals = pc.list_flatten(lists)
+    if len(intervals) == 0:
+        return
+    start_s, end_s, size = (pc.struct_field(intervals, field).to_numpy(zero_copy_only=False) for field in ("start_s", "end_s", "bytes"))
+    # A missing number is NaN, for which no comparison holds.
+    is_valid = (start_s >= 0) & (start_s < end_s) & (end_s < 1e9) & (size >= 0)
+    is_valid &= pc.is_valid(pc.struct_field(intervals, "stream")).to_numpy(zero_copy_only=False)
+    if not is_valid.all():
+        first = int(np.argmin(is_valid))
+        number = int(pc.list_parent_indices(lists)[first].as_py()) + 1
+        found = intervals[first].as_py()
+        raise ValueError(f"{name}: row {number}, intervals: expected stream, 0 <= start_s < end_s and bytes >= 0, not {found}")

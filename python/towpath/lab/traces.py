@@ -10,6 +10,7 @@ samples for the exponent, as exponents of others do not compare.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,24 +36,31 @@ class TraceResult:
     """Sampling interval in seconds."""
     outcome: str
     """That of `dynamics.Phases`; `no trace` if the run has too few intervals."""
-    ramp_s: float | None
+    ramp_s: float | None = None
     """Duration of the ramp in seconds; None unless it ended."""
-    sustained_bits_per_s: float | None
+    sustained_bits_per_s: float | None = None
     """Mean rate after the ramp."""
-    variation: float | None
+    variation: float | None = None
     """Standard deviation / mean of the rate after the ramp, in intervals at least as long as all round trips of the table; None for less
     than five of them."""
-    exponent: float | None
+    exponent: float | None = None
     """Exponent per step (`dynamics.difference_exponent`) of the last `SAMPLES` samples; None if fewer are sustained, if the interval is
     shorter than the round trip, in which a flow sends in bursts, or if the exponent is not defined or indeterminate."""
-    verdict: str | None
-    """That of `dynamics.surrogate_test`; None without an exponent."""
+    surrogate_mean: float | None = None
+    """Mean exponent of the surrogates; None without an exponent, as the following."""
+    autocorrelation: float | None = None
+    """Lag-1 autocorrelation of the same samples."""
+    entropy: float | None = None
+    """Their permutation entropy, from 0 to 1."""
+    verdict: str | None = None
+    """That of `dynamics.surrogate_test`."""
 
 
 def trace_frame(runs: Runs) -> pd.DataFrame:
     """Returns the dynamics of each run as a table with their `run_id` as index, and NaN for None."""
     names = [field.name for field in fields(TraceResult)]
-    numbers = dict.fromkeys(("ramp_s", "sustained_bits_per_s", "variation", "exponent"), float)
+    texts = ("run_id", "outcome", "verdict")
+    numbers = dict.fromkeys((name for name in names if name not in texts), float)
     return pd.DataFrame([vars(result) for result in trace_results(runs)], columns=names).set_index("run_id").astype(numbers)
 
 
@@ -93,7 +101,7 @@ def longest_interval_s(runs: Runs) -> float | None:
 
 
 def _without_trace(run_id: str, interval_s: float) -> TraceResult:
-    return TraceResult(run_id, interval_s, "no trace", None, None, None, None, None)
+    return TraceResult(run_id, interval_s, "no trace")
 
 
 def _result(runs: Runs, run_id: str, interval_s: float, steps: int, rtt_s: float) -> TraceResult:
@@ -104,12 +112,12 @@ def _result(runs: Runs, run_id: str, interval_s: float, steps: int, rtt_s: float
     except ValueError:
         return _without_trace(run_id, interval_s)
     if phases.ramp_s is None:
-        return TraceResult(run_id, interval_s, phases.outcome, None, None, None, None, None)
+        return TraceResult(run_id, interval_s, phases.outcome)
     sustained = rates[phases.ramp_samples :]
     has_exponent = len(sustained) >= SAMPLES and interval_s >= rtt_s
-    exponent, verdict = _exponent(_sustained_map(rates, interval_s)) if has_exponent else (None, None)
+    structure = _structure(_sustained_map(rates, interval_s)) if has_exponent else {}
     variation = _variation(sustained, steps)
-    return TraceResult(run_id, interval_s, phases.outcome, phases.ramp_s, phases.sustained_mean, variation, exponent, verdict)
+    return TraceResult(run_id, interval_s, phases.outcome, phases.ramp_s, phases.sustained_mean, variation, **structure)
 
 
 def _variation(sustained: FloatArray, steps: int) -> float | None:
@@ -120,10 +128,20 @@ def _variation(sustained: FloatArray, steps: int) -> float | None:
     return float(means.std(ddof=1) / means.mean()) if means.mean() > 0 else None
 
 
-def _exponent(poincare: PoincareMap) -> tuple[float | None, str | None]:
+def _structure(poincare: PoincareMap) -> dict[str, Any]:
+    """Returns the measures of a map of one flow, without those that are not defined."""
     try:
         test = dynamics.surrogate_test(poincare)
     except ValueError:
         # Too few values differ.
-        return None, None
-    return None if test.verdict == "indeterminate" else test.exponent.per_step, test.verdict
+        return {}
+    if test.series is None:
+        return {"verdict": test.verdict}
+    (samples,) = poincare.series
+    return {
+        "exponent": test.exponent.per_step,
+        "surrogate_mean": test.series.mean_per_step,
+        "autocorrelation": dynamics.lag1_autocorrelation(samples),
+        "entropy": dynamics.permutation_entropy(samples),
+        "verdict": test.verdict,
+    }

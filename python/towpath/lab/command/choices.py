@@ -44,6 +44,7 @@ def _add_choice(command: argparse.ArgumentParser) -> None:
     add_tables(command)
     command.add_argument("--rtt-ms", type=float, required=True, metavar="MS", help="round trip of the path")
     command.add_argument("--tool", metavar="NAME", help="only its runs [default: all, which need the same plan]")
+    command.add_argument("--transport", metavar="NAME", help="only runs with this congestion control")
 
 
 def _add_file(command: argparse.ArgumentParser) -> None:
@@ -53,9 +54,10 @@ def _add_file(command: argparse.ArgumentParser) -> None:
 def _select(options: argparse.Namespace) -> tuple[Selection, int]:
     """Returns the choice, and the exit code. Prints how many runs are left out of the profiles."""
     _, results, missing = read_tables(options)
-    kept = [result for result in results if options.tool in (None, result.configuration.tool)]
+    wanted = {"tool": options.tool, "transport": options.transport}
+    kept = [one for one in results if all(value in (None, getattr(one.configuration, name)) for name, value in wanted.items())]
     if not kept:
-        raise ValueError(f"--tool: the tables have no run of {options.tool}")
+        raise ValueError(f"the tables have no run with {', '.join(f'--{name} {value}' for name, value in wanted.items() if value)}")
     excluded = sum(result.profile.excluded for result in kept if not isinstance(result.profile, Unavailable))
     if excluded:
         print(f"towpath lab: {count(excluded)} left out, which the machine limited", file=sys.stderr)
@@ -105,6 +107,11 @@ def _teach(options: argparse.Namespace) -> int:
     )
     print(f"wrote {file}: {options.source} to {options.destination}: {streams} connections, {_interval(chosen)}")
     _print_reservations(selection)
+    transport, buffer = chosen.configuration.transport, chosen.configuration.buffer_bytes
+    if transport is not None:
+        print(f"caution: these runs had {transport}; a copy has the congestion control of the sending host (select runs with --transport)")
+    if buffer is not None:
+        print(f"caution: these runs had buffers of {buffer / 2**20:g} MiB; a copy has those that both hosts permit")
     return code
 
 

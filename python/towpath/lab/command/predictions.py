@@ -37,7 +37,7 @@ def _predict(options: argparse.Namespace) -> int:
     if (options.files is None) != (options.bytes is None):
         raise ValueError("--files and --bytes need each other")
     calibration = predict.Calibration.read(options.calibration) if options.calibration else None
-    for used in [calibration] if calibration else [predict.emulated_copies(0), predict.emulated_copies(predict.LONG_RTT_S)]:
+    for used in [calibration] if calibration else [predict.emulated_copies(rtt_s) for rtt_s in predict.CLASSES.values()]:
         used.factors(options.coverage)  # raises an error before the probe
     command = [program()]
     document = predict.run_probe(

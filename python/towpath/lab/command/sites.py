@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 def _sites(options: argparse.Namespace) -> int:
     runs, missing = read_runs(options)
-    results = [_compare(key, of_key, options.with_limited) for key, of_key in runs.configurations()]
+    results = compare_sites(runs, with_limited=options.with_limited)
     if options.json:
         print(json.dumps([result.document() for result in results], indent=2))
     else:
@@ -38,7 +38,7 @@ def _sites(options: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class SiteComparison:
     """The sites of a configuration."""
 
     configuration: Configuration
@@ -70,10 +70,15 @@ class _Comparison:
         return "\n  ".join(lines)
 
 
-def _compare(key: Configuration, runs: Runs, with_limited: bool) -> _Comparison:
+def compare_sites(runs: Runs, *, with_limited: bool = False) -> list[SiteComparison]:
+    """Compares the sites of each configuration, without the runs that the machine limited unless `with_limited`."""
+    return [_compare(key, of_key, with_limited) for key, of_key in runs.configurations()]
+
+
+def _compare(key: Configuration, runs: Runs, with_limited: bool) -> SiteComparison:
     frame = runs.frame()
     used = frame if with_limited else frame[frame.limited_by.isna()]
-    return _Comparison(key, _effects(used), len(frame) - len(used))
+    return SiteComparison(key, _effects(used), len(frame) - len(used))
 
 
 def _effects(frame: pd.DataFrame) -> SiteEffects | Unavailable:

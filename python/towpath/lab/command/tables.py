@@ -1,4 +1,4 @@
-"""`towpath lab import`, `profile` and `report`: tables of runs and their results."""
+"""`towpath lab import`, `export`, `profile` and `report`: tables of runs and their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from towpath.lab import importers
 from towpath.lab.analysis import COEFFICIENTS, Analysis, Unavailable, coefficient_text, shape_text
-from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_tables
+from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_runs, read_tables
+from towpath.lab.measure.campaign import size_of
 from towpath.lab.report import page
 
 if TYPE_CHECKING:
@@ -27,7 +28,14 @@ def add(commands: Commands) -> None:
     convert.add_argument("--rtt-ms", type=float, metavar="MS", help="round trip; replaces that of the files, unless theirs differ")
     convert.add_argument("--capacity", type=float, metavar="BITS_PER_S", help="capacity of the path")
     convert.add_argument("--site", metavar="NAME", help="name of the far end")
+    convert.add_argument("--transport", metavar="NAME", help="congestion control")
+    convert.add_argument("--buffer", metavar="SIZE", help="maximum buffer of a connection, as in 64MiB")
     convert.set_defaults(run=_import)
+
+    export = commands.add_parser("export", help="write the runs of tables as CSV, without their intervals")
+    add_tables(export)
+    export.add_argument("--output", type=Path, required=True, metavar="FILE", help="the CSV file")
+    export.set_defaults(run=_export)
 
     profile = commands.add_parser("profile", help="print profiles, transitions and coefficients of a table of runs")
     add_tables(profile)
@@ -42,7 +50,13 @@ def add(commands: Commands) -> None:
 
 def _import(options: argparse.Namespace) -> int:
     rtt_s = None if options.rtt_ms is None else options.rtt_ms / 1e3
-    known = importers.Known(rtt_s=rtt_s, capacity_bits_per_s=options.capacity, site=options.site)
+    known = importers.Known(
+        rtt_s=rtt_s,
+        capacity_bits_per_s=options.capacity,
+        buffer_bytes=None if options.buffer is None else size_of(options.buffer),
+        transport=options.transport,
+        site=options.site,
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         runs = importers.read(options.files, options.format, known)
@@ -51,6 +65,14 @@ def _import(options: argparse.Namespace) -> int:
     runs.write(options.output)
     print(f"wrote {options.output}: {count(len(runs))} of {count(len(runs.configurations()), 'configuration')}")
     return INCOMPLETE if any(issubclass(warning.category, importers.Lost) for warning in caught) else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    """Runs that the machine limited are in the file, with what limited them."""
+    runs, missing = read_runs(options)
+    runs.write_csv(options.output)
+    print(f"wrote {options.output}: {count(len(runs))}")
+    return INCOMPLETE if missing else 0
 
 
 def _profile(options: argparse.Namespace) -> int:

@@ -33,8 +33,8 @@ def read_harness(text: str, name: str) -> list[dict[str, Any]]:
 def results_of_tree(directory: Path, known: Known) -> list[tuple[Path, str, Known]]:
     """Returns the results in an output directory of the harness, with their formats, and with site and round trip.
 
-    They are `START/JOB/src-cmd:HOST:ITERATION…`. The format is that of pScheduler if the job's command, `src_cmd` in
-    `jobmeta.json`, names it, else of iperf3. The round trip is that of netem, at the end of the name (`…:88.0ms`), else that of `HOST-meta.json` in whole
+    They are `START/JOB/src-cmd:HOST:ITERATION…`. The format is that of pScheduler if the job's command, `src_cmd` in `jobmeta.json`, names
+    it, else that of iperf3. The round trip is that of netem, at the end of the name (`…:88.0ms`), else that of `HOST-meta.json` in whole
     milliseconds unless it is 0; else the result has to have it. Raises `ValueError` if there is no result, or one of a host without that
     file.
     """

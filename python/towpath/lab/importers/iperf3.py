@@ -86,16 +86,20 @@ def _row(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _pieces(interval: dict[str, Any]) -> list[dict[str, Any]]:
-    pieces = [_piece(stream, number) for number, stream in enumerate(interval["streams"])]
-    return [*pieces, _piece(interval["sum"], ALL_STREAMS)]
+    pieces = [(number, stream) for number, stream in enumerate(interval["streams"])]
+    # iperf3 may end with an interval without a duration.
+    return [_piece(values, stream) for stream, values in (*pieces, (ALL_STREAMS, interval["sum"])) if values["seconds"] > 0]
 
 
 def _piece(values: dict[str, Any], stream: int) -> dict[str, Any]:
+    # The field `start` is wrong by an interval where the omitted seconds end.
+    start_s, end_s = max(values["end"] - values["seconds"], 0.0), float(values["end"])
+    # The last interval may be shorter than the digits.
+    digits = TIME_DIGITS if end_s - start_s > 10**-TIME_DIGITS else 9
     return {
         "stream": stream,
-        # The field `start` is wrong by an interval where the omitted seconds end.
-        "start_s": round(max(values["end"] - values["seconds"], 0.0), TIME_DIGITS),
-        "end_s": round(float(values["end"]), TIME_DIGITS),
+        "start_s": round(start_s, digits),
+        "end_s": round(end_s, digits),
         "bytes": values["bytes"],
         "rtt_s": values["rtt"] * MICROSECONDS if values.get("rtt") else None,
         "cwnd_bytes": values.get("snd_cwnd"),

@@ -23,19 +23,19 @@ _UNLIMITED = Emulator(rate="100Gbit", queue="64MiB")
 
 @dataclass
 class Baselines:
-    """The baseline of each tool and number of streams, measured when it is first needed."""
+    """The baseline of each tool with its settings, measured when it is first needed."""
 
     plan: Plan
     towpath: Path
-    _rates: dict[tuple[str, int | None], float] = field(default_factory=dict)
+    _rates: dict[Cell, float] = field(default_factory=dict)
 
     def rate_bits_per_s(self, cell: Cell) -> float | None:
         """Returns the baseline of a cell in bits per second; None for a site. Raises `ToolError` if the tool fails."""
         if cell.site is not None:
             return None
-        key = (cell.tool, cell.streams)
+        key = replace(cell, rtt_ms=RTT_MS, repetition=0)
         if key not in self._rates:
-            self._rates[key] = self._measure(replace(cell, rtt_ms=RTT_MS, repetition=0))
+            self._rates[key] = self._measure(key)
         return self._rates[key]
 
     def _measure(self, cell: Cell) -> float:

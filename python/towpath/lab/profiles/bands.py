@@ -100,8 +100,8 @@ def prediction(profile: Profile, *, coverage: float = 0.9) -> Band:
     """Returns intervals for the next run at each round trip (conformal: V. Vovk et al., "Algorithmic Learning in a Random World",
     2005). The differences of each run from the others, relative to their standard deviation, are one sample over all round trips.
 
-    Needs three runs at each round trip, as it leaves one out. Raises `ValueError` also if there are too few runs for the coverage: n runs
-    reach 1 − 1 / (n + 1).
+    Needs three runs at each round trip, as it leaves one out. Raises `ValueError` also if there are too few runs for the coverage, as n
+    runs reach 1 − 1 / (n + 1), and if too many runs differ from others that are equal.
     """
     _check(profile, coverage, 3)
     scores = [_score(np.delete(sample, at), sample[at]) for sample in profile.samples for at in range(len(sample))]
@@ -109,6 +109,11 @@ def prediction(profile: Profile, *, coverage: float = 0.9) -> Band:
     rank = int(np.ceil(coverage * (len(ordered) + 1)))
     if rank > len(ordered):
         raise ValueError(f"coverage: {len(ordered)} runs reach at most {1 - 1 / (len(ordered) + 1):.3f}, not {coverage}")
+    if not np.isfinite(ordered[rank - 1]):
+        different = int(np.isinf(ordered).sum())
+        raise ValueError(
+            f"profile: {different} of {len(ordered)} runs differ from others that are equal: expected less rounded throughputs"
+        )
     half = ordered[rank - 1] * profile.deviations * np.sqrt(1 + 1 / profile.counts)
     lower = np.maximum(profile.means - half, 0)
     return Band("prediction", profile.rtt_s, lower, profile.means + half, coverage, False, bool(profile.counts.min() >= 5))
@@ -117,7 +122,10 @@ def prediction(profile: Profile, *, coverage: float = 0.9) -> Band:
 def _score(others: FloatArray, run: float) -> float:
     """Returns the difference of a run from others, relative to the standard deviation of that difference."""
     deviation = others.std(ddof=1) * np.sqrt(1 + 1 / len(others))
-    return float(abs(run - others.mean()) / deviation) if deviation > 0 else 0.0
+    difference = float(abs(run - others.mean()))
+    if deviation > 0:
+        return difference / float(deviation)
+    return np.inf if difference > 0 else 0.0
 
 
 @dataclass(frozen=True)

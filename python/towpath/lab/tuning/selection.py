@@ -80,7 +80,7 @@ class Selection:
 
 
 def select(analyses: Iterable[Analysis], rtt_s: float) -> Selection:
-    """Chooses a configuration for a path with the round trip `rtt_s` (seconds, from 0 to 100).
+    """Chooses a configuration for a path with the round trip `rtt_s` (seconds, from 0 to `MAX_RTT_S`).
 
     The order of preference among equals is: fewer streams, a smaller buffer, a higher lower end. An unknown number of streams or an
     unknown buffer comes last. The order of `analyses` does not matter, except for that of `excluded`.
