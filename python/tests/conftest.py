@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import towpath.fs
-
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 15
 HOST = "127.0.0.1"
@@ -90,7 +88,10 @@ def server(binary, tmp_path_factory):
 @pytest.fixture(scope="session", params=["root", "dav"])
 def base(request, server):
     """URL of the root of the server, with the file systems of towpath, also where another package has registered one for `root`."""
-    towpath.fs.register()
+    # Not for tests that need no module in Rust.
+    from towpath import fs
+
+    fs.register()
     _, address = server
     return {"root": f"root://{address}/", "dav": f"dav://{address}"}[request.param]
 

@@ -68,7 +68,7 @@ def test_what_the_program_warns_of_is_a_warning(tree, tmp_path):
     for path, content in ((first, b"1"), (second, b"other")):
         path.write_bytes(content)
     with pytest.warns(UserWarning, match="second"):
-        towpath.copy(first, tmp_path / "to", options=["--from", str(second)])
+        towpath.copy(first, tmp_path / "to", options=["--source", str(second)])
     assert (tmp_path / "to").read_bytes() == b"1"
 
 

@@ -65,6 +65,7 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         token: str | None = None,
         ca_file: str | os.PathLike[str] | None = None,
         wait: float | None = None,
+        timeout: float | None = None,
         asynchronous: bool = False,
         loop: asyncio.AbstractEventLoop | None = None,
         **options: Any,
@@ -76,13 +77,14 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         - `token`: bearer token. By default it is found as in the commands (`BEARER_TOKEN`, `BEARER_TOKEN_FILE`, …).
         - `ca_file`: file or directory with certificates to trust in addition to those of the system.
         - `wait`: seconds for which a storage may be silent.
+        - `timeout`: the same, for programs that are made for fsspec-xrootd.
         """
         if unknown := sorted(set(options) - _FSSPEC_OPTIONS):
             raise TypeError(f"unknown options: {', '.join(unknown)}; expected token, ca_file, wait, scheme")
         super().__init__(asynchronous=asynchronous, loop=loop, **options)
         self._has_own_credentials = token is not None or ca_file is not None or "@" in hostid
         self.hostid, self.scheme = hostid, scheme or self.protocol[0]
-        self._storages = storages(token, os.fspath(ca_file) if ca_file else None, wait, os.getpid())
+        self._storages = storages(token, os.fspath(ca_file) if ca_file else None, timeout if wait is None else wait, os.getpid())
         self._open_files = OpenFiles(self._storages)
 
     # Paths and URLs
@@ -382,6 +384,8 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         """Changes the permission bits."""
         await result_of(self._storages.set_mode, self._url(path), mode)
 
+    # fsspec itself does not have these as coroutines. Its `rmdir` would do nothing.
+    rmdir = sync_wrapper(_rmdir)
     mv = sync_wrapper(_mv)
     chmod = sync_wrapper(_chmod)
     checksum = sync_wrapper(_checksum)

@@ -137,9 +137,13 @@ class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
 
     DEFAULT_BLOCK_SIZE = 8 * 2**20
 
-    def __init__(self, fs: StorageFileSystem, path: str, mode: str, file: Any, details: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self, fs: StorageFileSystem, path: str, mode: str, file: Any, details: dict[str, Any] | None = None, **options: Any
+    ) -> None:
         super().__init__(fs, path, mode, cache_type="none", size=(details or {}).get("size"), **options)
-        self._file, self.details = file, details
+        self._file = file
+        if details is not None:
+            self.details = details
 
     async def _fetch_range(self, start: int, end: int) -> bytes:
         data: bytes = await result_of(self._file.read, start, max(end - start, 0))
