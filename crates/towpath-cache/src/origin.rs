@@ -14,7 +14,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{Either, select, select_ok},
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError},
     task::JoinHandle,
@@ -44,6 +47,8 @@ const VECTOR_RANGE_BYTES: usize = 256 << 10;
 const VECTOR_BYTES: usize = 8 << 20;
 /// Bytes of a request for adjoining ranges that count as in flight: those in memory. Others wait in the connection.
 const RUN_MEMORY_BYTES: usize = 4 << 20;
+/// Time after which an open is sent again: some storages need a minute for one of a hundred, and answer the next at once.
+const SLOW_OPEN: Duration = Duration::from_secs(2);
 /// The status of a response that says that a file is unchanged (RFC 9110 §15.4.5).
 const NOT_MODIFIED: u32 = 304;
 /// Maximum number of ranges in flight that belong to announcements of more than [`FEW_RANGES`]. Each takes about 1 KiB of
@@ -235,12 +240,25 @@ impl Origin {
         }
     }
 
-    /// Opens a file, a target in the cache. The metadata come with it: a store may open lazily, and only they say whether
-    /// the origin can be reached.
+    /// Opens a file, a target in the cache. An open without a response for [`SLOW_OPEN`] is sent again, and the first
+    /// success counts.
     ///
     /// # Errors
     /// Errors of the origin.
     pub(crate) async fn open(&self, caller: &Caller, target: &Target, options: OpenOptions) -> Result<OriginFile> {
+        let open = || self.open_once(caller, target, options.clone()).boxed();
+        // A query may be executed by each open.
+        if target.query().is_some() {
+            return open().await;
+        }
+        match select(open(), Box::pin(tokio::time::sleep(SLOW_OPEN))).await {
+            Either::Left((opened, _)) => opened,
+            Either::Right(((), first)) => select_ok([first, open()]).await.map(|(opened, _)| opened),
+        }
+    }
+
+    /// The metadata come with the file: a store may open lazily, and only they say whether the origin can be reached.
+    async fn open_once(&self, caller: &Caller, target: &Target, options: OpenOptions) -> Result<OriginFile> {
         if target.query().is_some() && !self.store.capabilities().queries {
             let error = Error::new(Fault::Unsupported, "files of this origin have no queries");
             return Err(error.in_store(&*self.name).at(target));

@@ -300,3 +300,16 @@ async fn vectors_wait_if_too_many_ranges_are_in_flight() {
     tokio::time::timeout(Duration::from_secs(60), both).await.expect("no reader waits for ever");
     assert_eq!(origin.statistics().fetched_bytes, 100 * 1000 * 60 + 1000);
 }
+
+#[tokio::test]
+async fn an_open_that_hangs_is_sent_again() {
+    let origin = Origin::with_file(1000).await;
+    let held = origin.store.hold("open");
+    let later = async {
+        held.reached().await;
+        held.let_later_pass();
+    };
+    let opened = async { tokio::join!(origin.open(), later).0 };
+    let file = tokio::time::timeout(Duration::from_secs(60), opened).await.expect("the second open passes");
+    origin.check(&*file, 0, 1000).await;
+}

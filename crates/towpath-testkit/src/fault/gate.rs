@@ -1,6 +1,9 @@
 //! Calls that wait for a signal of the test.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use tokio::sync::Semaphore;
 
@@ -15,6 +18,8 @@ struct Gate {
     arrived: Semaphore,
     /// Closed when the gate is opened.
     opened: Semaphore,
+    /// Whether later calls pass.
+    is_passed: AtomicBool,
 }
 
 /// Calls of one name are held while this lives.
@@ -26,6 +31,11 @@ impl GateGuard {
     pub async fn reached(&self) {
         self.0.arrived.acquire().await.expect("it is never closed").forget();
     }
+
+    /// Lets later calls pass. Those that are held stay.
+    pub fn let_later_pass(&self) {
+        self.0.is_passed.store(true, Relaxed);
+    }
 }
 
 impl Drop for GateGuard {
@@ -36,7 +46,8 @@ impl Drop for GateGuard {
 
 impl Gates {
     pub(super) fn close(&self, name: &'static str) -> GateGuard {
-        let gate = Arc::new(Gate { name, arrived: Semaphore::new(0), opened: Semaphore::new(0) });
+        let (arrived, opened) = (Semaphore::new(0), Semaphore::new(0));
+        let gate = Arc::new(Gate { name, arrived, opened, is_passed: AtomicBool::new(false) });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&gate));
         GateGuard(gate)
     }
@@ -44,7 +55,7 @@ impl Gates {
     fn find(&self, name: &str) -> Option<Arc<Gate>> {
         let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gates.retain(|gate| !gate.opened.is_closed());
-        gates.iter().find(|gate| gate.name == name).cloned()
+        gates.iter().find(|gate| gate.name == name && !gate.is_passed.load(Relaxed)).cloned()
     }
 
     pub(super) fn is_closed(&self, name: &str) -> bool {
