@@ -1,33 +1,59 @@
-"""The jobs of the suite `analysis`: two columns of a remote tree of 152, directly, through caches, and with file systems of Python.
+"""The jobs of the suite `analysis`: some columns of remote ROOT files, directly, through caches, and with file systems of Python.
 
-The file is that of the tests: 287 MB; both columns are 9.4 MB in 4,926 baskets. Each sample is one process that reads three files, of which the
-last two are of one dataset; caches are new and empty, and their connection to the origin begins with the first file.
+Each sample is one process that reads a few files one after the other; caches are new and empty, and their connection to the origin begins with
+the first file.
+
+- `columns`: two of 152 columns of the file of the tests: 287 MB; both columns are 9.4 MB in 4,926 baskets.
+- `sites`: the same file from the sites of Campos Plasencia, Couturier and Rademakers (CHEP 2010), by ROOT with the sizes of its cache there.
+- `faults`: opens of a storage with faults (`analysis_faults.py`).
+- `scaling`: sixteen files at once, by threads and by processes (`analysis_scaling.py`).
+- `nanoaod-ttree`, `nanoaod-rntuple`: 25 of 1,814 columns (`nanoaod.py`), if NANOAOD_BRANCH_SIZES names the list of their sizes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
 import subprocess
+from collections.abc import Callable
 
+import analysis_faults
+import analysis_scaling
 from cache_site import Site, settle_time
 from caches import XCACHE_DEFAULT, XCACHE_SMALL, CacheKind, Location
 from contenders import Machine
 from harness import Contender, Program, Sample, Server, say, scratch
+from nanoaod import COLUMNS as NANOAOD_COLUMNS
 from settings import Job, Settings
 from wan_cells import Scale, cells
 from wan_lab import Emulation, Lab, NetworkPath
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 QUERY = pathlib.Path(__file__).with_name("analysis_query.py")
-FILES = ("other.root", "run_1.root", "run_2.root")
-"""The first one is of another dataset."""
 USEFUL_BYTES = 9_450_000
-"""Bytes of the baskets of both columns."""
+"""Bytes of the baskets of both columns of the file of the tests."""
 PATHS = [NetworkPath(rtt_ms, "10Gbit") for rtt_ms in (0, 10, 100, 240)]
+NANOAOD_PATHS = [NetworkPath(rtt_ms, "10Gbit") for rtt_ms in (0, 10, 50, 100, 240)]
+SITES = [NetworkPath(rtt_ms, rate) for rtt_ms, rate in ((0.3, "100Mbit"), (2, "10Mbit"), (11, "100Mbit"), (22, "100Mbit"), (72, "8Mbit"), (240, "10Gbit"))]
 LIMIT_S = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The files of a sample, by what they are in it."""
+
+    names: dict[str, str]
+    useful_bytes: int
+    """Bytes of the blocks that are read of one file."""
+
+
+COLUMNS_FILES = Files({"cold": "other.root", "warm": "run_1.root", "next": "run_2.root"}, USEFUL_BYTES)
+"""The first one is of another dataset."""
+SITES_FILES = Files({"cold": "run_1.root", "next": "run_2.root"}, USEFUL_BYTES)
+NANOAOD_FILES = {"cold": "run_1.root", "next": "run_2.root", "again": "run_1.root"}
 
 
 def towpath_columns(at: Location) -> Program:
@@ -59,29 +85,41 @@ class AnalysisSample(Sample):
     emulation: Emulation
 
 
+Rows = Callable[["Queries", float], list[Contender]]
+"""Returns the rows over a path with a round trip in ms."""
+
+
 @dataclasses.dataclass
 class Queries:
     """Queries at a site."""
 
     site: Site
     python: str
-    local: pathlib.Path
+    root: pathlib.Path
+    """Directory of the files."""
+    files: Files
     values: int
     """The correct result."""
 
-    def sample(self, reader: str, server: Server, title: str) -> AnalysisSample:
-        """Reads all files from a server, and compares the results."""
+    def sample(self, reader: str, server: Server | None, title: str) -> AnalysisSample:
+        """Reads all files from a server, or from the disk, and compares the results."""
         over = self.site.over
-        before, used = over.totals(), server.cpu_s()
-        program = Program((self.python, str(QUERY), reader)).where(WARM_UP_FILE=str(self.local))
-        found = self.site.run(program(*(server.root(name) for name in FILES)))["files"]
+        before, used = over.totals(), server.cpu_s() if server else 0.0
+        names = self.files.names.values()
+        program = Program((self.python, str(QUERY), reader)).where(WARM_UP_FILE=str(self.root / next(iter(names))))
+        found = self.site.run(program(*(server.root(name) if server else self.root / name for name in names)))["files"]
         if any(file["values"] != self.values for file in found):
             raise RuntimeError(f"wrong values: {found}")
         self.site.wait_until_quiet()
         emulation = over.since(before)
         files = [FileRead(file["open_s"], file["seconds"]) for file in found]
         say(f"   {', '.join(f'{file.seconds:.3f} s' for file in files)} {emulation.received_payload / 1e6:.1f} MB: {title}")
-        return AnalysisSample(files[0].seconds, 0.0, server.cpu_s() - used, files, emulation.received_payload, emulation)
+        cpu_s = server.cpu_s() - used if server else 0.0
+        return AnalysisSample(files[0].seconds, 0.0, cpu_s, files, emulation.received_payload, emulation)
+
+    def local(self, reader: str) -> Contender:
+        name = f"{reader}: local"
+        return Contender(name, lambda: self.sample(reader, None, name))
 
     def direct(self, reader: str, origin: str) -> Contender:
         name = f"{reader}: direct <- {origin}"
@@ -92,7 +130,7 @@ class Queries:
         return self.site.through(name, kind, lambda cache: self.sample(reader, cache, name))
 
 
-def contenders(queries: Queries, rtt_ms: float) -> list[Contender]:
+def column_rows(queries: Queries, rtt_ms: float) -> list[Contender]:
     """Returns all rows over a path. Without a cache, ROOT takes minutes over long ones."""
     rows = [queries.direct(reader, "xrootd5") for reader in ("root", "uproot", "towpath")]
     rows += [queries.direct(reader, "towpath") for reader in ("root", "uproot", "towpath")]
@@ -103,29 +141,76 @@ def contenders(queries: Queries, rtt_ms: float) -> list[Contender]:
     return [*rows, queries.through("uproot", COLUMNS["xrootd5"])]
 
 
+def site_rows(queries: Queries, _: float) -> list[Contender]:
+    """Returns the rows of a site: each size of ROOT's cache directly, through XCache and through our cache. Those that take more than the limit
+    are left out."""
+    ways = [lambda reader: queries.direct(reader, "xrootd5"), lambda reader: queries.through(reader, XCACHES[1])]
+    ways += [lambda reader, kind=kind: queries.through(reader, kind) for kind in COLUMNS.values()]
+    return [way(reader) for reader in ("root-off", "root-64k", "root-10m") for way in ways]
+
+
+def nanoaod_rows(queries: Queries, rtt_ms: float) -> list[Contender]:
+    """Returns the rows of the 25 columns."""
+    rows = [queries.local("uproot-25")] if rtt_ms == 0 else []
+    rows += [queries.direct(reader, origin) for origin in ("xrootd5", "towpath") for reader in ("uproot-25", "towpath-25")]
+    rows += [queries.through(reader, kind) for reader in ("uproot-25", "towpath-25") for kind in COLUMNS.values()]
+    return [*rows, queries.through("uproot-25", XCACHES[1])]
+
+
 def output(*words: object) -> str:
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def columns(settings: Settings) -> dict:
-    """Reads two columns of two files over each path."""
+def python() -> str:
+    return f"{output(REPOSITORY / 'interop/peers', '--venv')}/bin/python"
+
+
+def measured(settings: Settings, tree: pathlib.Path, files: Files, paths: list[NetworkPath], reader: str, rows: Rows) -> dict:
+    """Reads columns of copies of a file over each path. `reader` gives the correct result."""
     scale = Scale(settings.repetitions or (1 if settings.quick else 5), LIMIT_S)
-    python = f"{output(REPOSITORY / 'interop/peers', '--venv')}/bin/python"
-    tree = pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
     with scratch(str(settings.disk), "analysis") as root:
-        for name in FILES:
+        for name in set(files.names.values()):
             shutil.copyfile(tree, root / name)
             settle_time(root / name)
         os.chmod(root, 0o755)
-        local = root / FILES[0]
-        values = int(output(python, QUERY, "uproot", local).split('"values": ')[1].split("}")[0])
+        values = json.loads(output(python(), QUERY, reader, root / files.names["cold"]))["files"][0]["values"]
 
         def contenders_at(over: Lab, machine: Machine, servers: dict[str, Server]) -> list[Contender]:
             site = Site.at(over, machine, servers, scale, settings.disk)
-            return contenders(Queries(site, python, local, values), over.path.rtt_ms)
+            return rows(Queries(site, python(), root, files, values), over.path.rtt_ms)
 
-        found = cells(settings, PATHS, dict.fromkeys(("xrootd5", "towpath"), root), scale.repetitions, contenders_at)
-    return {"shape": "columns", "bytes": USEFUL_BYTES, "cells": found}
+        found = cells(settings, paths, dict.fromkeys(("xrootd5", "towpath"), root), scale.repetitions, contenders_at)
+    return {"shape": "columns", "bytes": files.useful_bytes, "stages": list(files.names), "cells": found}
 
 
-JOBS = {"columns": Job(columns, 40)}
+def columns(settings: Settings) -> dict:
+    tree = pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
+    return measured(settings, tree, COLUMNS_FILES, PATHS, "uproot", column_rows)
+
+
+def sites(settings: Settings) -> dict:
+    tree = pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
+    return measured(settings, tree, SITES_FILES, SITES, "uproot", site_rows)
+
+
+def nanoaod_columns(settings: Settings, layout: str) -> dict:
+    with scratch(str(settings.disk), "nanoaod") as directory:
+        tree = directory / "nanoaod.root"
+        output(python(), pathlib.Path(__file__).with_name("nanoaod.py"), os.environ["NANOAOD_BRANCH_SIZES"], layout, tree)
+        planned = json.loads(output(settings.machine.towpath_binary, "plan", "--json", "--columns", ",".join(NANOAOD_COLUMNS), tree))
+        files = Files(NANOAOD_FILES, planned["bytes"])
+        return measured(settings, tree, files, NANOAOD_PATHS, "uproot-25", nanoaod_rows)
+
+
+def faults(settings: Settings) -> dict:
+    return analysis_faults.faults(settings, python(), [*COLUMNS.values(), XCACHES[1]])
+
+
+def scaling(settings: Settings) -> dict:
+    tree = pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
+    return analysis_scaling.scaling(settings, python(), tree, [*COLUMNS.values(), XCACHES[1]])
+
+
+JOBS = {"columns": Job(columns, 40), "sites": Job(sites, 60), "faults": Job(faults, 30), "scaling": Job(scaling, 20)}
+if "NANOAOD_BRANCH_SIZES" in os.environ:
+    JOBS |= {f"nanoaod-{layout}": Job(lambda settings, layout=layout: nanoaod_columns(settings, layout), 30) for layout in ("ttree", "rntuple")}

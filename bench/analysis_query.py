@@ -1,9 +1,10 @@
-"""Reads two columns of files one after the other, in one process, and prints times and results as one JSON object.
+"""Reads columns of files one after the other, in one process, and prints times and results as one JSON object.
 
     python analysis_query.py READER URL...
 
-READER is `root` with ROOT's cache as it is, `root-off` without it, `uproot` with fsspec-xrootd, or `towpath` for uproot with `towpath.fs`.
-The start of the interpreter, and the first use of the reader on a local file that WARM_UP_FILE names, are not timed.
+READER is `root` with ROOT's cache as it is, `root-64k` and `root-10m` with one of that size, `root-off` without it, `uproot` with
+fsspec-xrootd, or `towpath` for uproot with `towpath.fs`: two columns of the tree `T`. `uproot-25` and `towpath-25` read 25 columns of the tree
+`Events` (`nanoaod.py`). The start of the interpreter, and the first use of the reader on a local file that WARM_UP_FILE names, are not timed.
 """
 
 import json
@@ -11,6 +12,9 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable
+
+import nanoaod
 
 QUERY = 'long query(TTree* tree) { return tree->Draw("rawtr", "E33>5", "goff"); }'
 
@@ -39,8 +43,8 @@ def root_reader(cache_bytes: "int | None"):
     return read
 
 
-def uproot_reader(is_towpath: bool):
-    """Returns a function that reads a file with uproot, with the same result."""
+def uproot_reader(is_towpath: bool, name: str, columns: "list[str]", result: Callable[[dict], int]):
+    """Returns a function that reads columns of the tree `name` of a file with uproot."""
     import fsspec
     import uproot
 
@@ -55,19 +59,26 @@ def uproot_reader(is_towpath: bool):
 
     def read(url: str) -> "tuple[float, int]":
         with uproot.open({url: None}) as file:
-            tree = file["T"]
+            tree = file[name]
             opened = time.monotonic()
-            arrays = tree.arrays(["E33", "rawtr"], library="np")
-        return opened, int(arrays["rawtr"][arrays["E33"] > 5].size)
+            arrays = tree.arrays(columns, library="np")
+        return opened, result(arrays)
 
     return read
 
 
+TWO = ("T", ["E33", "rawtr"], lambda arrays: int(arrays["rawtr"][arrays["E33"] > 5].size))
+NANOAOD = ("Events", nanoaod.COLUMNS, lambda arrays: sum(int(values[::97].sum()) for values in arrays.values()))
+
 READERS = {
     "root": lambda: root_reader(None),
+    "root-10m": lambda: root_reader(10_000_000),
+    "root-64k": lambda: root_reader(64_000),
     "root-off": lambda: root_reader(0),
-    "uproot": lambda: uproot_reader(False),
-    "towpath": lambda: uproot_reader(True),
+    "uproot": lambda: uproot_reader(False, *TWO),
+    "towpath": lambda: uproot_reader(True, *TWO),
+    "uproot-25": lambda: uproot_reader(False, *NANOAOD),
+    "towpath-25": lambda: uproot_reader(True, *NANOAOD),
 }
 
 
