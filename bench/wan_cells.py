@@ -113,7 +113,7 @@ def cells(settings: Settings, paths: Sequence[NetworkPath], roots: dict[str, pat
     return found
 
 
-SIZES = ("quick", "bytes", "files", "limit_s")
+SIZES = ("quick", "bytes", "files", "stages", "limit_s")
 """Keys that two records of a job must have in common for their cells to be in one table."""
 
 
