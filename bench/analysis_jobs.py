@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import analysis_faults
 import analysis_scaling
-from cache_site import Site, settle_time
+from cache_site import Site, SiteReaders, settle_time
 from caches import XCACHE_DEFAULT, XCACHE_SMALL, CacheKind, Location
 from contenders import Machine
 from harness import Contender, Program, Sample, Server, say, scratch
@@ -90,10 +90,9 @@ Rows = Callable[["Queries", float], list[Contender]]
 
 
 @dataclasses.dataclass
-class Queries:
+class Queries(SiteReaders):
     """Queries at a site."""
 
-    site: Site
     python: str
     root: pathlib.Path
     """Directory of the files."""
@@ -120,14 +119,6 @@ class Queries:
     def local(self, reader: str) -> Contender:
         name = f"{reader}: local"
         return Contender(name, lambda: self.sample(reader, None, name))
-
-    def direct(self, reader: str, origin: str) -> Contender:
-        name = f"{reader}: direct <- {origin}"
-        return Contender(name, lambda: self.sample(reader, self.site.origins[origin], name))
-
-    def through(self, reader: str, kind: CacheKind) -> Contender:
-        name = f"{reader}: {kind.name}"
-        return self.site.through(name, kind, lambda cache: self.sample(reader, cache, name))
 
 
 def column_rows(queries: Queries, rtt_ms: float) -> list[Contender]:
@@ -183,14 +174,16 @@ def measured(settings: Settings, tree: pathlib.Path, files: Files, paths: list[N
     return {"shape": "columns", "bytes": files.useful_bytes, "stages": list(files.names), "cells": found}
 
 
+def tree_of_tests() -> pathlib.Path:
+    return pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
+
+
 def columns(settings: Settings) -> dict:
-    tree = pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
-    return measured(settings, tree, COLUMNS_FILES, PATHS, "uproot", column_rows)
+    return measured(settings, tree_of_tests(), COLUMNS_FILES, PATHS, "uproot", column_rows)
 
 
 def sites(settings: Settings) -> dict:
-    tree = pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
-    return measured(settings, tree, SITES_FILES, SITES, "uproot", site_rows)
+    return measured(settings, tree_of_tests(), SITES_FILES, SITES, "uproot", site_rows)
 
 
 def nanoaod_columns(settings: Settings, layout: str) -> dict:
@@ -207,8 +200,7 @@ def faults(settings: Settings) -> dict:
 
 
 def scaling(settings: Settings) -> dict:
-    tree = pathlib.Path(output(REPOSITORY / "interop/data")) / "large.root"
-    return analysis_scaling.scaling(settings, python(), tree, [*COLUMNS.values(), XCACHES[1]])
+    return analysis_scaling.scaling(settings, python(), tree_of_tests(), [*COLUMNS.values(), XCACHES[1]])
 
 
 JOBS = {"columns": Job(columns, 40), "sites": Job(sites, 60), "faults": Job(faults, 30), "scaling": Job(scaling, 20)}

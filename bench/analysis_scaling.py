@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import shutil
 
-from cache_site import Site, settle_time
+from cache_site import Site, SiteReaders, settle_time
 from caches import CacheKind
 from contenders import Machine
 from harness import Contender, Program, Sample, Server, say, scratch
@@ -29,10 +29,9 @@ class ScalingSample(Sample):
 
 
 @dataclasses.dataclass
-class Readers:
+class Readers(SiteReaders):
     """Readers of all files at a site."""
 
-    site: Site
     python: str
     local: pathlib.Path
     sums: list[float]
@@ -49,14 +48,6 @@ class Readers:
         self.site.wait_until_quiet()
         say(f"   {found['seconds']:.2f} s: {title}")
         return ScalingSample(found["seconds"], 0.0, server.cpu_s() - used, over.since(before))
-
-    def direct(self, kind: str, origin: str) -> Contender:
-        name = f"{kind}: direct <- {origin}"
-        return Contender(name, lambda: self.sample(kind, self.site.origins[origin], name))
-
-    def through(self, kind: str, cache: CacheKind) -> Contender:
-        name = f"{kind}: {cache.name}"
-        return self.site.through(name, cache, lambda server: self.sample(kind, server, name))
 
 
 def scaling(settings: Settings, python: str, tree: pathlib.Path, caches: list[CacheKind]) -> dict:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import xroot_reader
 from caches import CacheKind, lacks_xcache6, running
 from contenders import Machine
-from harness import HOST, Contender, Network, Program, Server, run_client
+from harness import HOST, Contender, Network, Program, Sample, Server, run_client
 from large import same_file
 from settings import Settings
 from wan_cells import PathSample, Scale, received_of, timed
@@ -80,15 +80,34 @@ class Site:
         """Runs a client that reads `size` bytes."""
         return timed(name, program, server, self.over, self.scale.limit_s, size, received_of(size))()
 
-    def through(self, name: str, kind: CacheKind, run: Callable[[Server], PathSample]) -> Contender:
+    def through(self, name: str, kind: CacheKind, run: Callable[[Server], Sample]) -> Contender:
         """Returns a contender that runs with a newly started, empty cache."""
 
-        def once() -> PathSample:
+        def once() -> Sample:
             require(kind, self.machine)
             with running(kind, self.machine, self.origins[kind.origin], self.storage) as cache:
                 return run(cache)
 
         return Contender(name, once)
+
+
+@dataclasses.dataclass
+class SiteReaders:
+    """Readers at a site, by name: directly, and through caches."""
+
+    site: Site
+
+    def sample(self, reader: str, server: Server, title: str) -> Sample:
+        """Runs a reader of a server."""
+        raise NotImplementedError
+
+    def direct(self, reader: str, origin: str) -> Contender:
+        name = f"{reader}: direct <- {origin}"
+        return Contender(name, lambda: self.sample(reader, self.site.origins[origin], name))
+
+    def through(self, reader: str, kind: CacheKind) -> Contender:
+        name = f"{reader}: {kind.name}"
+        return self.site.through(name, kind, lambda cache: self.sample(reader, cache, name))
 
 
 def require(kind: CacheKind, machine: Machine) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 from known_games import GAMES
 from lab_coexistence import shares
+import lab_external
 import lab_profile_claims
 from lab_evidence import (
     MIN_DECIDED,
@@ -38,7 +40,6 @@ from lab_evidence import (
     shape_of,
     votes,
 )
-from lab_external import sites_vary
 from lab_grid import STAGES, TOLERANCE, judged, medians, rates_of_runs
 from lab_lines import read_lines
 from towpath.lab import composition, models, plots, resilience, tuning
@@ -396,7 +397,7 @@ CLAIMS = (
     Claim("More flows do not always give a higher rate of file transfers", more_flows),
     Claim("Stages that are fast alone can be slow together (impedance mismatch)", impedance),
     Claim("Eight flows of files are close to the rate from memory to memory", lab_profile_claims.eight_flows),
-    Claim("Site variations lead to complex profiles", lambda _: sites_vary(RESULTS)),
+    Claim("Site variations lead to complex profiles", lab_external.sites_vary),
     Claim("Linear interpolation of the means is close to optimal, and closer with more runs", lab_profile_claims.interpolation_is_close),
     Claim("Profiles choose the transport and its parameters for a round trip", profiles_choose),
     Claim("BBR takes most of a path from CUBIC (ESnet, 2021: up to 12 : 1)", bbr_beside_cubic),
@@ -555,12 +556,13 @@ def main() -> int:
     parser.add_argument("--output", type=pathlib.Path, default=PAGE)
     options = parser.parse_args()
     copies = options.results / "infrastructures" / "runs.parquet"
-    campaign = Campaign.of_directory(options.results / "campaign")
+    campaign, external = Campaign.of_directory(options.results / "campaign"), options.results / lab_external.FILE
     evidence = Evidence(
         campaign.runs(),
         Runs.read(copies) if copies.exists() else None,
         rates_of_runs(read_lines(options.results / "grid.jsonl")),
         shares(read_lines(options.results / "coexistence.jsonl")),
+        json.loads(external.read_text()) if external.exists() else {},
         len(campaign.missing()),
     )
     tables = {path.name: path.read_text() for path in options.results.glob("*.md")}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,6 +64,8 @@ class Evidence:
     copies: Runs | None = None
     grid: Grid = dataclasses.field(default_factory=dict)
     shares: Shares = dataclasses.field(default_factory=dict)
+    external: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Results of measurements of others (`lab_external.py`)."""
     missing: int = 0
     """Runs that the campaign from memory to memory lacks."""
 

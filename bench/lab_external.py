@@ -15,7 +15,7 @@ import pathlib
 import statistics
 import sys
 
-from lab_evidence import Finding, votes
+from lab_evidence import Evidence, Finding, votes
 from towpath.lab import importers
 from towpath.lab.attribution import attribute_run
 from towpath.lab.command.sites import compare_sites
@@ -49,12 +49,11 @@ def limits(path: pathlib.Path) -> dict[str, object]:
     }
 
 
-def sites_vary(results: pathlib.Path) -> Finding:
+def sites_vary(evidence: Evidence) -> Finding:
     """Counts the configurations in which the site outweighs the round trip."""
-    path = results / FILE
-    if not path.exists():
+    document = evidence.external.get("sites")
+    if document is None:
         return Finding("not testable here", "needs several sites")
-    document = json.loads(path.read_text())["sites"]
     verdicts = collections.Counter(one["verdict"] for one in document["configurations"] if "verdict" in one)
     found = votes({"site outweighs RTT": True, "RTT outweighs site": False}.get(verdict) for verdict in verdicts.elements())
     text = f"in {document['runs']} results of ESnet's harness (2021), the site outweighs the round trip in {found} configurations with three sites or more"
