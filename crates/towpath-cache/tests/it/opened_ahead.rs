@@ -17,7 +17,7 @@ use crate::origin::tree;
 const TREE: &[u8] = include_bytes!("../../../towpath-rootfile/tests/data/tree.root");
 const BASKETS: [(u64, usize); 3] = [(218, 1769), (1987, 1228), (3215, 1187)];
 const RECORD: (u64, usize) = (4402, 5573);
-/// Size of the files: what is requested at an open is all of it.
+/// Size of the files: an open requests all of it.
 const SIZE: usize = 128 << 10;
 
 struct Site {
@@ -51,7 +51,7 @@ impl Site {
         Self { origin, cached, _directory: directory }
     }
 
-    /// Two files of a dataset, of which the first was read.
+    /// Creates two files of a dataset, and reads the first.
     async fn with_two_files(read_faults: ReadFaults) -> Self {
         let site = Self::new(read_faults);
         site.put("/run_1.root", 1).await;
