@@ -32,6 +32,12 @@ use legs::ProbeResults;
 /// Duration of the first probe, which measures the round-trip time.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
+/// Duration of a leg, unless requested otherwise.
+const LEG: Duration = Duration::from_secs(5);
+
+/// Round trips of a leg at least: its settled rate is that of the second half, when slow start has to be over.
+const LEG_ROUND_TRIPS: u32 = 30;
+
 /// Numbers of connections to probe with `--sweep`.
 const SWEEP: [usize; 4] = [1, 2, 4, 8];
 
@@ -57,7 +63,8 @@ pub(crate) async fn run(arguments: &args::Probe, resolver: &StoreResolver) -> Re
     }
     storage(arguments, resolver, &location, &mut legs).await;
     if let Some(directory) = &arguments.local {
-        legs.disk(resolver, &resolver.location(directory.as_os_str())?, length(arguments)).await;
+        legs.disk(resolver, &resolver.location(directory.as_os_str())?, leg_length(arguments.seconds, Duration::ZERO))
+            .await;
     }
     if legs.are_empty() {
         return Err(legs.failure());
@@ -74,8 +81,12 @@ fn remote(text: &OsStr) -> Result<Url, Failure> {
     }
 }
 
-fn length(arguments: &args::Probe) -> Duration {
-    Duration::from_secs(arguments.seconds.into())
+/// Returns the duration of a leg over a path with this round trip.
+fn leg_length(requested_s: Option<u32>, round_trip: Duration) -> Duration {
+    match requested_s {
+        Some(seconds) => Duration::from_secs(seconds.into()),
+        None => LEG.max(round_trip * LEG_ROUND_TRIPS).min(args::MAX_PROBE_LEG),
+    }
 }
 
 /// Measures the network legs.
@@ -105,16 +116,18 @@ async fn one_way(
 ) -> Result<(), Error> {
     let client = resolver.client();
     let first = Probe { direction, connections: 1, duration: FIRST_LOOK, interval: arguments.interval };
+    let first_line = probe::network(&client, url, &first).await?;
     let numbers = match (arguments.sweep, arguments.connections.as_slice()) {
         (true, _) => SWEEP.to_vec(),
         (false, []) => match remembered_connections(resolver, url, direction) {
             Some(number) => vec![number],
-            None => vec![probe::network(&client, url, &first).await?.first_connections(client.connection_limit())],
+            None => vec![first_line.first_connections(client.connection_limit())],
         },
         (false, numbers) => numbers.to_vec(),
     };
+    let duration = leg_length(arguments.seconds, first_line.round_trip().unwrap_or_default());
     for connections in numbers {
-        let probe = Probe { connections, duration: length(arguments), ..first };
+        let probe = Probe { connections, duration, ..first };
         match probe::network(&client, url, &probe).await {
             Ok(line) => legs.network.push(line),
             Err(error) if is_hopeless(&error) => return Err(error),
@@ -141,15 +154,18 @@ fn is_hopeless(error: &Error) -> bool {
 
 /// Measures the legs that include the remote storage.
 async fn storage(arguments: &args::Probe, resolver: &StoreResolver, location: &StoreLocation, legs: &mut ProbeResults) {
-    match location.store.stat(&location.caller, &location.path).await {
+    let found = location.store.stat(&location.caller, &location.path).await;
+    legs.note_round_trip(resolver);
+    let length = leg_length(arguments.seconds, legs.round_trip().unwrap_or_default());
+    match found {
         Ok(metadata) if metadata.is_directory() => {
             legs.skip("storage read", Error::new(Fault::IsDirectory, "specify a large file to measure reads"));
-            legs.write(arguments, resolver, Some(location.clone()), length(arguments)).await;
+            legs.write(arguments, resolver, Some(location.clone()), length).await;
         }
         Ok(_) => {
-            legs.read(resolver, location, length(arguments)).await;
+            legs.read(resolver, location, length).await;
             let above = location.path.parent().map(|above| location.with_path(above));
-            legs.write(arguments, resolver, above, length(arguments)).await;
+            legs.write(arguments, resolver, above, length).await;
         }
         Err(error) => legs.skip("storage", error),
     }
@@ -209,7 +225,7 @@ fn path(legs: &ProbeResults, direction: Direction) -> Option<PathMeasurement> {
         }),
         // The leg of the remote storage includes the network.
         (None, Some(far)) => Some(PathMeasurement {
-            round_trip: legs.round_trip.unwrap_or_default(),
+            round_trip: legs.round_trip().unwrap_or_default(),
             connect: Duration::ZERO,
             ramp: vec![(0.0, 0.0)],
             settled_rate: far.rate(),
@@ -217,5 +233,20 @@ fn path(legs: &ProbeResults, direction: Direction) -> Option<PathMeasurement> {
             seconds_a_file,
         }),
         (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leg_has_time_for_slow_start_unless_requested_otherwise() {
+        for (requested_s, round_trip_ms, expected_ms) in
+            [(None, 0, 5000), (None, 100, 5000), (None, 300, 9000), (None, 5000, 60_000), (Some(1), 300, 1000)]
+        {
+            let length = leg_length(requested_s, Duration::from_millis(round_trip_ms));
+            assert_eq!(length, Duration::from_millis(expected_ms), "{requested_s:?} {round_trip_ms}");
+        }
     }
 }

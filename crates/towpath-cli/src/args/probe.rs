@@ -7,6 +7,9 @@ use towpath_client::MAX_CONNECTIONS;
 use towpath_proto::probe::{Direction, SAMPLING};
 use towpath_wan::parse_bytes;
 
+/// Maximum duration of a leg.
+pub(crate) const MAX_PROBE_LEG: Duration = Duration::from_secs(60);
+
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
 pub(crate) struct Probe {
@@ -23,9 +26,9 @@ pub(crate) struct Probe {
     /// Direction in which to probe the network.
     #[arg(long, value_enum, default_value_t = ProbeDirections::Both)]
     pub direction: ProbeDirections,
-    /// Duration of each leg in seconds, 1 to 60.
-    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=60))]
-    pub seconds: u32,
+    /// Duration of each leg in seconds, 1 to 60 [default: 5, or 30 round trips if that is longer].
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub seconds: Option<u32>,
     /// Sampling interval, 10ms to 1s.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = interval)]
     pub interval: Duration,

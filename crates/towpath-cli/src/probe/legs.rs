@@ -46,8 +46,8 @@ pub(super) struct ProbeResults {
     pub(super) near_write: Option<StorageMeasurement>,
     /// Cost per file at the server.
     pub(super) files: Option<Files>,
-    /// Minimum round-trip time of all connections.
-    pub(super) round_trip: Option<Duration>,
+    /// Minimum round-trip time of the connections to the storage.
+    storage_round_trip: Option<Duration>,
     /// Legs that could not be measured, with the errors.
     pub(super) skipped: Vec<(&'static str, Error)>,
     /// Legs that were not requested, with the reasons.
@@ -71,6 +71,11 @@ impl ProbeResults {
         self.skipped.iter().skip(1).for_each(|(leg, error)| complain(format_args!("{leg}: not measured: {error}")));
         let first = self.skipped.first().map(|(_, error)| error.clone().into());
         first.unwrap_or_else(|| Failure::internal("nothing was measured"))
+    }
+
+    /// Returns the minimum round-trip time of all connections.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.network.iter().filter_map(NetworkMeasurement::round_trip).chain(self.storage_round_trip).min()
     }
 
     /// Returns the network leg with the number of connections that a copy would use; `None` if this direction was not
@@ -165,9 +170,10 @@ impl ProbeResults {
         scratch.remove().await;
     }
 
-    fn note_round_trip(&mut self, resolver: &StoreResolver) {
+    /// Records the minimum round-trip time of the connections of the client.
+    pub(super) fn note_round_trip(&mut self, resolver: &StoreResolver) {
         let seen = resolver.client().connections().into_iter().map(|connection| connection.info.min_rtt);
-        let least = seen.filter(|round_trip| !round_trip.is_zero()).chain(self.round_trip).min();
-        self.round_trip = least;
+        let least = seen.filter(|round_trip| !round_trip.is_zero()).chain(self.storage_round_trip).min();
+        self.storage_round_trip = least;
     }
 }

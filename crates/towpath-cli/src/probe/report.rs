@@ -103,8 +103,7 @@ fn text(url: &Url, legs: &ProbeResults, (set, predictions): &Predictions) -> Str
 
 fn head(url: &Url, legs: &ProbeResults) -> String {
     let server = legs.network.first().map_or("", |line| line.probed.server.as_str());
-    let round_trip = legs.network.iter().filter_map(NetworkMeasurement::round_trip).chain(legs.round_trip).min();
-    let round_trip = round_trip.map(|least| format!(", round trip {}", ms(least))).unwrap_or_default();
+    let round_trip = legs.round_trip().map(|least| format!(", round trip {}", ms(least))).unwrap_or_default();
     let software = if server.is_empty() { String::new() } else { format!(" ({server})") };
     format!("{}{software}{round_trip}\n", url.endpoint())
 }
@@ -172,7 +171,7 @@ fn document(url: &Url, legs: &ProbeResults, (set, predictions): &Predictions) ->
     json!({
         "url": url.to_string(),
         "server": legs.network.first().map(|line| &line.probed.server),
-        "min_rtt_s": legs.network.iter().filter_map(NetworkMeasurement::round_trip).chain(legs.round_trip).min().map(|least| least.as_secs_f64()),
+        "min_rtt_s": legs.round_trip().map(|least| least.as_secs_f64()),
         "network": legs.network.iter().map(network).collect::<Vec<_>>(),
         "storage": storages.collect::<Vec<_>>(),
         "a_further_file": files,
