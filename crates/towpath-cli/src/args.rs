@@ -35,7 +35,7 @@ pub(crate) use foreign::{explain_foreign, without_misleading_tip};
 pub(crate) use limit::Limit;
 pub(crate) use listing::{List, Space, Usage};
 pub(crate) use plan::Plan;
-pub(crate) use probe::{MAX_PROBE_LEG, Probe};
+pub(crate) use probe::Probe;
 
 use crate::output::quoted;
 

@@ -14,10 +14,10 @@ use std::{ffi::OsStr, time::Duration};
 use towpath_client::Probe;
 use towpath_mover::{
     Job, StoreLocation, Walk,
-    probe::{self, FileSet, PathMeasurement, Prediction, StorageMeasurement},
+    probe::{self, FileSet, NetworkMeasurement, PathMeasurement, Prediction, StoragePace},
 };
 use towpath_proto::{
-    probe::Direction,
+    probe::{Direction, MAX_PROBE},
     url::{Family, Location, Url},
 };
 use towpath_store::{Error, Fault, ListOptions};
@@ -35,7 +35,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(100);
 /// Duration of a leg, unless requested otherwise.
 const LEG: Duration = Duration::from_secs(5);
 
-/// Round trips of a leg at least: its settled rate is that of the second half, when slow start has to be over.
+/// Minimum duration of a leg in round trips: slow start ends in its first half, and the second half gives the settled
+/// rate.
 const LEG_ROUND_TRIPS: u32 = 30;
 
 /// Numbers of connections to probe with `--sweep`.
@@ -85,7 +86,7 @@ fn remote(text: &OsStr) -> Result<Url, Failure> {
 fn leg_length(requested_s: Option<u32>, round_trip: Duration) -> Duration {
     match requested_s {
         Some(seconds) => Duration::from_secs(seconds.into()),
-        None => LEG.max(round_trip * LEG_ROUND_TRIPS).min(args::MAX_PROBE_LEG),
+        None => LEG.max(round_trip * LEG_ROUND_TRIPS).min(MAX_PROBE),
     }
 }
 
@@ -116,16 +117,21 @@ async fn one_way(
 ) -> Result<(), Error> {
     let client = resolver.client();
     let first = Probe { direction, connections: 1, duration: FIRST_LOOK, interval: arguments.interval };
-    let first_line = probe::network(&client, url, &first).await?;
     let numbers = match (arguments.sweep, arguments.connections.as_slice()) {
         (true, _) => SWEEP.to_vec(),
-        (false, []) => match remembered_connections(resolver, url, direction) {
-            Some(number) => vec![number],
-            None => vec![first_line.first_connections(client.connection_limit())],
-        },
+        (false, []) => remembered_connections(resolver, url, direction).into_iter().collect(),
         (false, numbers) => numbers.to_vec(),
     };
-    let duration = leg_length(arguments.seconds, first_line.round_trip().unwrap_or_default());
+    let look = match arguments.seconds.is_some() && !numbers.is_empty() {
+        true => None,
+        false => Some(probe::network(&client, url, &first).await?),
+    };
+    let numbers = match &look {
+        Some(look) if numbers.is_empty() => vec![look.first_connections(client.connection_limit())],
+        _ => numbers,
+    };
+    let round_trip = look.as_ref().and_then(NetworkMeasurement::round_trip);
+    let duration = leg_length(arguments.seconds, round_trip.unwrap_or_default());
     for connections in numbers {
         let probe = Probe { connections, duration, ..first };
         match probe::network(&client, url, &probe).await {
@@ -216,11 +222,11 @@ fn path(legs: &ProbeResults, direction: Direction) -> Option<PathMeasurement> {
             connect: line.probed.connected,
             ramp: line.ramp(),
             settled_rate: line.settled_rate(),
-            // The measured rate of a storage that keeps up with the network is only a lower bound.
-            storage_rate: storage.map(|storage| match ProbeResults::is_slower(storage, line) {
-                true => storage.rate(),
-                false => storage.rate().max(line.settled_rate()),
-            }),
+            storage: match storage {
+                None => StoragePace::Unknown,
+                Some(storage) if ProbeResults::is_slower(storage, line) => StoragePace::Rate(storage.rate()),
+                Some(_) => StoragePace::KeepsUp,
+            },
             seconds_a_file,
         }),
         // The leg of the remote storage includes the network.
@@ -229,7 +235,10 @@ fn path(legs: &ProbeResults, direction: Direction) -> Option<PathMeasurement> {
             connect: Duration::ZERO,
             ramp: vec![(0.0, 0.0)],
             settled_rate: far.rate(),
-            storage_rate: storage.map(StorageMeasurement::rate),
+            storage: match storage {
+                Some(storage) if storage.rate() < far.rate() => StoragePace::Rate(storage.rate()),
+                _ => StoragePace::KeepsUp,
+            },
             seconds_a_file,
         }),
         (None, None) => None,

@@ -15,7 +15,7 @@ use towpath_client::Connection;
 use towpath_store::sys::clock::{self, Instant};
 
 pub use network::{NetworkMeasurement, network};
-pub use predict::{FileSet, PathMeasurement, Prediction};
+pub use predict::{FileSet, PathMeasurement, Prediction, StoragePace};
 pub use scratch::Scratch;
 pub use storage::{Files, MeasurementOptions, StorageMeasurement, files, read, write};
 

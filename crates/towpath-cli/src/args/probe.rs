@@ -4,11 +4,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use towpath_client::MAX_CONNECTIONS;
-use towpath_proto::probe::{Direction, SAMPLING};
+use towpath_proto::probe::{Direction, MAX_PROBE, SAMPLING};
 use towpath_wan::parse_bytes;
-
-/// Maximum duration of a leg.
-pub(crate) const MAX_PROBE_LEG: Duration = Duration::from_secs(60);
 
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
@@ -27,7 +24,7 @@ pub(crate) struct Probe {
     #[arg(long, value_enum, default_value_t = ProbeDirections::Both)]
     pub direction: ProbeDirections,
     /// Duration of each leg in seconds, 1 to 60 [default: 5, or 30 round trips if that is longer].
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=60))]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=MAX_PROBE.as_secs() as i64))]
     pub seconds: Option<u32>,
     /// Sampling interval, 10ms to 1s.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = interval)]

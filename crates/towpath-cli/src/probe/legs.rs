@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use towpath_mover::{
-    StoreLocation,
+    Account, Cause, StoreLocation,
     probe::{self, Files, MeasurementOptions, NetworkMeasurement, Scratch, StorageMeasurement},
 };
 use towpath_proto::probe::Direction;
@@ -27,6 +27,10 @@ const FILES_PATIENCE: u32 = 4;
 
 /// Ratio below which a storage, compared with the network at the same time, counts as the bottleneck of a copy.
 const SLOWER: f64 = 0.75;
+
+/// Minimum fraction of the time of a leg that a storage was waited for, if the storage is the bottleneck: over a long path
+/// the leg can also be slow because of slow start and losses.
+const WAITED: f64 = 0.25;
 
 /// Bytes in flight if the path was not measured.
 const WINDOW: u64 = 16 << 20;
@@ -98,7 +102,8 @@ impl ProbeResults {
     /// Returns whether a copy would wait for the storage rather than for the network. The mean rate of the network
     /// counts too, because the storage leg also includes slow start.
     pub(super) fn is_slower(storage: &StorageMeasurement, network: &NetworkMeasurement) -> bool {
-        storage.rate() < SLOWER * network.mean_rate().min(network.settled_rate())
+        let is_behind = storage.rate() < SLOWER * network.mean_rate().min(network.settled_rate());
+        is_behind && waited_for_storage(&storage.account) >= WAITED
     }
 
     fn measurement_options(&self, direction: Direction, duration: Duration) -> MeasurementOptions {
@@ -176,4 +181,17 @@ impl ProbeResults {
         let least = seen.filter(|round_trip| !round_trip.is_zero()).chain(self.storage_round_trip).min();
         self.storage_round_trip = least;
     }
+}
+
+/// Returns the fraction of the time that a storage was, or can have been, waited for.
+fn waited_for_storage(account: &Account) -> f64 {
+    let is_storage = |cause: Cause| {
+        matches!(
+            cause,
+            Cause::SourceRead | Cause::DestinationWrite | Cause::FileOverhead | Cause::Checksum | Cause::FarEnd
+        )
+    };
+    let waited: f64 =
+        account.spent().iter().filter(|(cause, ..)| is_storage(*cause)).map(|(.., seconds)| seconds).sum();
+    waited / account.seconds.max(1e-9)
 }

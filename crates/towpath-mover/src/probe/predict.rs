@@ -23,10 +23,21 @@ pub struct PathMeasurement {
     pub ramp: Vec<(f64, f64)>,
     /// Rate in bytes per second after slow start.
     pub settled_rate: f64,
-    /// Rate of the slower storage in bytes per second; `None` if not measured.
-    pub storage_rate: Option<f64>,
+    /// The slower storage.
+    pub storage: StoragePace,
     /// Seconds per additional file; `None` if not measured.
     pub seconds_a_file: Option<f64>,
+}
+
+/// What a measurement says about the slower storage of a copy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum StoragePace {
+    /// It was not measured.
+    Unknown,
+    /// It is at least as fast as the network, with which it was measured.
+    KeepsUp,
+    /// Its rate in bytes per second.
+    Rate(f64),
 }
 
 /// The predicted duration of a copy.
@@ -38,7 +49,7 @@ pub struct Prediction {
     pub setup_s: f64,
     /// Seconds that the network takes for the bytes.
     pub network_s: f64,
-    /// Seconds that the storages take for the bytes; `None` if not measured.
+    /// Seconds that the storages take for the bytes; `None` if they were not measured, or keep up with the network.
     pub storage_s: Option<f64>,
     /// Seconds for opening, creating and committing files.
     pub files_s: f64,
@@ -73,8 +84,11 @@ impl Prediction {
         let mut assumptions = vec!["the path carries no other traffic and does not change"];
         let setup_s = (path.connect + path.round_trip * (SETUP_ROUND_TRIPS + CLOSING_ROUND_TRIPS)).as_secs_f64();
         let network_s = path.seconds(set.bytes.saturating_add(set.files.saturating_mul(REQUEST_BYTES)) as f64);
-        let storage_s = path.storage_rate.map(|rate| set.bytes as f64 / rate.max(1.0));
-        if storage_s.is_none() {
+        let storage_s = match path.storage {
+            StoragePace::Rate(rate) => Some(set.bytes as f64 / rate.max(1.0)),
+            StoragePace::Unknown | StoragePace::KeepsUp => None,
+        };
+        if path.storage == StoragePace::Unknown {
             assumptions.push("the storages keep up with the network (not measured)");
         }
         let seconds_a_file = path.seconds_a_file.unwrap_or(SECONDS_A_FILE);
@@ -127,7 +141,7 @@ mod tests {
             connect: Duration::from_millis(100),
             ramp: vec![(0.0, 0.0), (0.5, 5e6), (1.0, 40e6), (2.0, 140e6)],
             settled_rate: 100e6,
-            storage_rate: None,
+            storage: StoragePace::Unknown,
             seconds_a_file: None,
         }
     }
@@ -145,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_slowest_decides() {
-        let slow = PathMeasurement { storage_rate: Some(50e6), ..path() };
+        let slow = PathMeasurement { storage: StoragePace::Rate(50e6), ..path() };
         assert_eq!(seconds(&slow, 1, 1_000_000_000), 20.6);
         let many = PathMeasurement { seconds_a_file: Some(0.01), ..path() };
         assert_eq!(seconds(&many, 10_000, 100_000_000), 100.6);
@@ -156,7 +170,9 @@ mod tests {
     fn what_was_not_measured_is_said() {
         let told = |path: &PathMeasurement| Prediction::new(path, FileSet { files: 2, bytes: 2 }).assumptions.len();
         assert_eq!(told(&path()), 3);
-        assert_eq!(told(&PathMeasurement { storage_rate: Some(1.0), seconds_a_file: Some(1.0), ..path() }), 1);
+        for storage in [StoragePace::Rate(1.0), StoragePace::KeepsUp] {
+            assert_eq!(told(&PathMeasurement { storage, seconds_a_file: Some(1.0), ..path() }), 1);
+        }
     }
 
     #[test]
@@ -164,7 +180,7 @@ mod tests {
         let mut set = FileSet { files: u64::MAX, bytes: u64::MAX - 1 };
         set.add(1000);
         assert_eq!(set, FileSet { files: u64::MAX, bytes: u64::MAX });
-        for path in [path(), PathMeasurement { storage_rate: Some(0.0), settled_rate: 0.0, ..path() }] {
+        for path in [path(), PathMeasurement { storage: StoragePace::Rate(0.0), settled_rate: 0.0, ..path() }] {
             assert!(Prediction::new(&path, set).seconds.is_finite());
         }
     }

@@ -131,7 +131,7 @@ fn admit(exchange: &Exchange, path: &StorePath) -> Result<(ProbeRequest, OwnedSe
     exchange.identity.check(activity, path).or_else(|error| exchange.may_at(activity, &in_it).map_err(|_| error))?;
     let longest = probes.settings.longest.0;
     if ask.duration > longest {
-        let text = format!("probes are limited to {} ms (probe.longest)", longest.as_millis());
+        let text = format!("probes are limited to {} ms (probe.longest): request a shorter one", longest.as_millis());
         return Err(Refusal::bad_request(text));
     }
     Ok((ask, probes.try_acquire_permit()?))
