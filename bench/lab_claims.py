@@ -435,7 +435,7 @@ INFRASTRUCTURES = """Utilization-concavity coefficients over the same round trip
 memory to memory they are of runs of 10 s, of files those of the whole command for 1 GB from memory to memory."""
 
 TABLES = (
-    ("Predictions", "Copies over emulated paths, each predicted by a probe of 3 s (`towpath lab predict`); the interval of each is from all others with a round trip of the same class (below 20 ms, to 100 ms, above).", "predictions.md"),
+    ("Predictions", "Copies over emulated paths, each predicted before (`towpath lab predict`): by a probe, which took 3 s below 100 ms, and 5 s or 30 round trips above; and over the path of the campaign also by probe and profile, the campaign's runs with 4 connections and 64 MiB, which are downloads. The interval of each is from all others with a round trip of the same class (below 20 ms, to 100 ms, above), and from the runs of the profile.", "predictions.md"),
     ("Flows and blocks", "File transfers as those of XDD over emulated paths of 1 Gbit/s, with files on a disk: each flow reads, sends and writes blocks with one buffer. Medians of three runs, in Mbit/s.", "grid.md"),
     ("BBR beside CUBIC", "One connection of each over one emulated path of 500 Mbit/s, for 15 s after the first 5 s. [What follows for the mover](../concepts/tuning.md).", "coexistence.md"),
     ("Accuracy of the methods", "Simulated, with known truths; 300 trials each.", "targets.md"),

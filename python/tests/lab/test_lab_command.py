@@ -424,7 +424,7 @@ def test_the_choice_can_be_taught(tmp_path):
     assert "caution: these runs had bbr; a copy has the congestion control of the sending host" in done.stdout
     assert "caution: these runs had buffers of 64 MiB" in done.stdout
     done = lab("choose", tmp_path / "bbr.parquet", "--rtt-ms", "100", "--transport", "cubic")
-    assert done.returncode == 5 and "the tables have no run with --transport cubic" in done.stderr
+    assert done.returncode == 5 and "the tables have no run with transport cubic" in done.stderr
     memory.write_text(memory.read_text() + "root://old.example.org/ - 2 1000 1700000000\n")
     listed = lab("learn", "--file", memory).stdout.splitlines()
     assert "root://far.example.org/" in listed[1] and "expired" not in listed[1] and listed[2].endswith("expired")

@@ -14,15 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towpath.lab import path_memory
-from towpath.lab.predict import Calibration, emulated_copies, predict, run_probe
+from towpath.lab.measure.emulator import SERVER, emulated_path, permitted_transports
+from towpath.lab.measure.plan import Cell, Emulator
+from towpath.lab.predict import Calibration, emulated_copies, parts, predict, run_probe, total
 
 DEADLINE_S = 60
 PROGRAM = Path(sysconfig.get_path("scripts")) / "towpath"
 
-PROBE = {
-    "predictions": [{"seconds": 10.0, "bound": "network", "files": 3, "bytes": 5_000, "assumptions": ["nothing changes"]}],
-    "not_measured": [],
-}
+PARTS = {"setup_s": 1.0, "network_s": 9.0, "storage_s": None, "files_s": 0.1}
+PREDICTION = {"seconds": 10.0, "bound": "network", "files": 3, "bytes": 5_000, "assumptions": ["nothing changes"]} | PARTS
+PROBE = {"predictions": [PREDICTION], "not_measured": []}
 
 
 def test_the_interval_has_the_intended_share_of_equal_copies():
@@ -46,7 +47,7 @@ def test_ranks_of_a_small_calibration():
     calibration = Calibration.of_copies(np.ones(19), range(1, 20))
     assert calibration.factors(0.9) == pytest.approx((1, 19))
     assert calibration.factors(0.5) == pytest.approx((5, 15))
-    with pytest.raises(ValueError, match=r"19 copies of the calibration reach at most 0\.90, not 0\.95"):
+    with pytest.raises(ValueError, match=r"19 own copies reach at most 0\.90, not 0\.95"):
         calibration.factors(0.95)
 
 
@@ -74,15 +75,15 @@ def test_a_calibration_from_a_file(tmp_path):
 
 
 def test_the_package_has_a_calibration():
-    ends = [emulated_copies(rtt_s).factors(0.9) for rtt_s in (0, 0.019, 0.02, 0.099, 0.1, 10)]
-    short, _, medium, _, long, _ = (upper / lower for lower, upper in ends)
-    assert 1 < short < 1.1 < medium < 1.5 < long < 4
-    assert ends[0::2] == ends[1::2]
+    for with_profile in (False, True):
+        ends = [emulated_copies(rtt_s, with_profile=with_profile).factors(0.9) for rtt_s in (0, 0.019, 0.02, 0.099, 0.1, 10)]
+        assert ends[0::2] == ends[1::2]
+        short, medium, long = (upper / lower for lower, upper in ends[0::2])
+        assert 1 < short < min(medium, long) < max(medium, long) < 2.5
 
 
 def test_the_default_calibration_is_that_of_the_round_trip():
-    probe = {"predictions": [{"seconds": 10, "bound": "network", "files": 1, "bytes": 1, "assumptions": []}]}
-    short, long, unknown = (predict(probe | {"min_rtt_s": rtt_s}) for rtt_s in (0.001, 0.1, None))
+    short, long, unknown = (predict(PROBE | {"min_rtt_s": rtt_s}) for rtt_s in (0.001, 0.1, None))
     assert short.calibration.endswith("short round trips") and long == unknown
     assert (short.earliest_s, short.latest_s) == pytest.approx([10 * factor for factor in emulated_copies(0.001).factors(0.9)])
 
@@ -117,14 +118,29 @@ def test_a_copy_is_predicted_from_a_real_probe(server, tmp_path):
     done = subprocess.run([*lab, f"{server}//file", tmp_path, "--json"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["files"], found["bytes"], found["calibration"]) == (1, 20_000_000, str(calibration))
+    assert (found["files"], found["bytes"], found["calibration"]) == (1, 20_000_000, f"21 copies of {calibration}")
     assert found["earliest_s"] / found["seconds"] == pytest.approx(0.9) and found["latest_s"] / found["seconds"] == pytest.approx(1.1)
+    document = run_probe([PROGRAM], f"{server}//file", str(tmp_path), seconds=1, files=None, size=None)
+    assert total(parts(document)) == pytest.approx(document["predictions"][0]["seconds"])
     (tmp_path / "near").mkdir()
     upload = [tmp_path / "near", f"{server}//near", "--files", "3", "--bytes", "5MB"]
     done = subprocess.run([*lab, *upload], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0 and done.stdout.startswith("3 files, 5 MB: about "), done.stderr
     done = subprocess.run([*lab, "root://127.0.0.1:1//x", tmp_path], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 1 and "cannot connect to 127.0.0.1:1" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the emulator needs root")
+def test_a_probe_of_a_long_path_takes_30_round_trips(tmp_path):
+    with permitted_transports(), emulated_path(PROGRAM, Emulator("50Mbit"), Cell(0, 300, "cubic", None, "towpath-probe", None)) as hosts:
+        serve = hosts.command(2, PROGRAM, "serve", tmp_path, "--listen", f"{SERVER}:1094")
+        with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            process.stdout.readline()
+            document = run_probe(hosts.command(1, PROGRAM), f"root://{SERVER}:1094//", str(tmp_path), seconds=None, files=1, size="1GB")
+            process.terminate()
+    assert document["network"][0]["seconds"] == pytest.approx(30 * document["min_rtt_s"], rel=0.02)
+    # Slow start is over in the second half.
+    assert 40e6 < 8 * document["network"][0]["settled_rate_bytes_per_s"] < 50e6
 
 
 def test_the_program_uses_the_number_of_connections_that_was_taught(server, tmp_path):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from towpath.lab import path_memory
 from towpath.lab.analysis import Unavailable
-from towpath.lab.command.shared import INCOMPLETE, add_tables, count, read_tables
+from towpath.lab.command.shared import INCOMPLETE, add_filters, add_tables, count, matching, read_tables
 from towpath.lab.runs import rate_text
 from towpath.lab.tuning import Candidate, Selection, select
 
@@ -43,8 +43,7 @@ def add(commands: Commands) -> None:
 def _add_choice(command: argparse.ArgumentParser) -> None:
     add_tables(command)
     command.add_argument("--rtt-ms", type=float, required=True, metavar="MS", help="round trip of the path")
-    command.add_argument("--tool", metavar="NAME", help="only its runs [default: all, which need the same plan]")
-    command.add_argument("--transport", metavar="NAME", help="only runs with this congestion control")
+    add_filters(command)
 
 
 def _add_file(command: argparse.ArgumentParser) -> None:
@@ -54,10 +53,8 @@ def _add_file(command: argparse.ArgumentParser) -> None:
 def _select(options: argparse.Namespace) -> tuple[Selection, int]:
     """Returns the choice, and the exit code. Prints how many runs are left out of the profiles."""
     _, results, missing = read_tables(options)
-    wanted = {"tool": options.tool, "transport": options.transport}
-    kept = [one for one in results if all(value in (None, getattr(one.configuration, name)) for name, value in wanted.items())]
-    if not kept:
-        raise ValueError(f"the tables have no run with {', '.join(f'--{name} {value}' for name, value in wanted.items() if value)}")
+    wanted = matching([result.configuration for result in results], tool=options.tool, transport=options.transport)
+    kept = [result for result in results if result.configuration in wanted]
     excluded = sum(result.profile.excluded for result in kept if not isinstance(result.profile, Unavailable))
     if excluded:
         print(f"towpath lab: {count(excluded)} left out, which the machine limited", file=sys.stderr)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from towpath.lab.analysis import Analysis, analyse
 from towpath.lab.measure.campaign import PLAN, TABLE, Campaign
-from towpath.lab.runs import Runs
+from towpath.lab.runs import Configuration, Runs
 
 INCOMPLETE = 1
 """Exit code if runs failed or are missing."""
@@ -41,6 +42,21 @@ def read_runs(options: argparse.Namespace) -> tuple[Runs, int]:
             print(f"towpath lab: {path}: {missing} of {len(campaign.cells())} runs are missing; they may be slow ones", file=sys.stderr)
             all_missing += missing
     return Runs.concat(tables), all_missing
+
+
+def add_filters(command: argparse.ArgumentParser) -> None:
+    """Adds options that select runs of the tables."""
+    command.add_argument("--tool", metavar="NAME", help="only runs of this tool [default: all, which need the same plan]")
+    command.add_argument("--transport", metavar="NAME", help="only runs with this congestion control")
+
+
+def matching(configurations: Iterable[Configuration], **wanted: str | int | None) -> list[Configuration]:
+    """Returns the configurations with the wanted values, of which None is any. Raises `ValueError` if there is none."""
+    kept = [key for key in configurations if all(value in (None, getattr(key, name)) for name, value in wanted.items())]
+    if not kept:
+        values = [f"{name} {value}" for name, value in wanted.items() if value is not None]
+        raise ValueError(f"the tables have no run with {', '.join(values)}" if values else "the tables have no runs")
+    return kept
 
 
 def count(number: int, noun: str = "run") -> str:
