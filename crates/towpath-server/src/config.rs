@@ -269,7 +269,7 @@ pub struct ProbeConfig {
     pub enabled: bool,
     /// Maximum number of concurrent probe connections. Further ones are rejected with a temporary error.
     pub connections: usize,
-    /// Maximum duration of a probe, at most 60 s.
+    /// Maximum duration of a probe, at most 60 s. `towpath probe` requests 5 s, or 30 round trips if that is longer.
     pub longest: HumanDuration,
 }
 
