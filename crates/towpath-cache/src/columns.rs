@@ -17,7 +17,7 @@ use std::{
 
 use towpath_rootfile::{Block, Position, TreeIndex};
 
-use self::memory::ColumnNames;
+use self::memory::{KnownTree, KnownTrees};
 
 /// Bytes fetched ahead for each column after its first read: a few baskets, because the reader may not go on.
 const FIRST_WINDOW_BYTES: u64 = 256 << 10;
@@ -29,6 +29,8 @@ const MAX_WINDOW_BYTES: u64 = 64 << 20;
 const PORTIONS: u64 = 4;
 /// Minimum number of columns in a vector that can be of all columns.
 const MIN_COLUMNS_OF_ALL: usize = 8;
+/// Maximum number of bytes of the first blocks of all columns that are fetched for a reader that is expected to read them.
+const MAX_FIRST_BLOCKS_BYTES: u64 = 8 << 20;
 /// Number of blocks that a reader may skip in a column, beyond twice those that it read, before nothing is fetched ahead:
 /// it reads few entries, or has finished with the column.
 const SKIPPED_BLOCKS: u32 = 8;
@@ -63,26 +65,21 @@ impl ColumnReads {
     }
 
     /// Expects reads of columns from their first entry on, in the trees that were added. Returns the ranges to fetch.
-    pub(crate) fn expect(&mut self, known: &ColumnNames) -> Vec<Range<u64>> {
+    pub(crate) fn expect(&mut self, known: &KnownTrees) -> Vec<Range<u64>> {
         let mut ahead = Vec::new();
         for tree in &mut self.trees {
-            if let Some(columns) = known.get(&tree.tree.path) {
-                tree.expect(columns);
+            if let Some(known) = known.get(&tree.tree.path) {
+                tree.expect(known);
             }
             ahead.extend(tree.fetch_ahead());
         }
         ahead
     }
 
-    /// Returns whether a reader goes on with columns of a tree, or was expected to.
-    pub(crate) fn are_continued(&self) -> bool {
-        self.trees.iter().any(|tree| tree.is_continued)
-    }
-
-    /// Returns each tree of which columns were read, with their names.
-    pub(crate) fn active(&self) -> ColumnNames {
+    /// Returns each tree of which columns were read.
+    pub(crate) fn active(&self) -> KnownTrees {
         let trees = self.trees.iter().map(|tree| (tree.tree.path.clone(), tree.active()));
-        trees.filter(|(_, columns)| !columns.is_empty()).collect()
+        trees.filter(|(_, known)| !known.columns.is_empty()).collect()
     }
 }
 
@@ -101,6 +98,12 @@ pub(crate) struct TreeReads {
     is_continued: bool,
     /// Whether the last requested block of a column was read.
     has_new: bool,
+    /// Minimum window in bytes: what the last reader of the dataset has read of a file.
+    expected_bytes: u64,
+    /// Whether the reader has read the first blocks of most columns together, or is expected to.
+    reads_first_blocks: bool,
+    /// Whether those are yet to be fetched.
+    are_first_blocks_due: bool,
 }
 
 /// A column that a reader reads.
@@ -119,8 +122,8 @@ struct ActiveColumn {
 }
 
 impl TreeReads {
-    /// Creates the state of a reader that is expected to read the columns `expected` from their first entry on.
-    pub(crate) fn new(tree: Arc<TreeIndex>, expected: &[String]) -> Self {
+    /// Creates the state of a reader that is expected to read `expected` from the first entry on.
+    pub(crate) fn new(tree: Arc<TreeIndex>, expected: &KnownTree) -> Self {
         let columns = tree.columns().iter().filter(|column| !column.blocks.is_empty()).count();
         let mut reads = Self {
             tree,
@@ -130,6 +133,9 @@ impl TreeReads {
             ahead_bytes: 0,
             is_continued: false,
             has_new: false,
+            expected_bytes: 0,
+            reads_first_blocks: false,
+            are_first_blocks_due: false,
         };
         reads.expect(expected);
         reads
@@ -143,7 +149,11 @@ impl TreeReads {
     /// Records the reads of one request. Returns whether there are blocks among them to learn from.
     fn record(&mut self, ranges: &[Range<u64>]) -> bool {
         let read = self.blocks(ranges);
-        if read.is_empty() || self.is_of_all_columns(&read) {
+        if read.is_empty() {
+            return false;
+        }
+        if self.is_of_all_columns(&read) {
+            self.reads_first_blocks |= read.iter().all(|position| position.block == 0);
             return false;
         }
         read.iter().for_each(|position| self.record_block(*position));
@@ -195,19 +205,32 @@ impl TreeReads {
     }
 
     /// Expects reads of columns from their first entry on.
-    fn expect(&mut self, columns: &[String]) {
-        let names: HashSet<_> = columns.iter().collect();
+    fn expect(&mut self, known: &KnownTree) {
+        let names: HashSet<_> = known.columns.iter().collect();
         for (number, column) in self.tree.columns().iter().enumerate() {
             if names.contains(&column.name) {
                 self.active.entry(number as u32).or_default();
                 (self.is_continued, self.has_new) = (true, true);
             }
         }
+        if self.is_continued {
+            self.expected_bytes = self.expected_bytes.max(known.bytes);
+            self.are_first_blocks_due |= known.reads_first_blocks && !self.reads_first_blocks;
+            self.reads_first_blocks |= known.reads_first_blocks;
+        }
+    }
+
+    /// Returns the first block of each column; nothing if they are too large.
+    fn first_blocks(&self) -> Vec<Range<u64>> {
+        let first = self.tree.columns().iter().filter_map(|column| column.blocks.first());
+        let ranges: Vec<_> = first.map(Block::range).collect();
+        let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        if bytes > MAX_FIRST_BLOCKS_BYTES { Vec::new() } else { ranges }
     }
 
     fn window_bytes(&self) -> u64 {
         match self.is_continued {
-            true => self.read_bytes.clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES),
+            true => self.read_bytes.max(self.expected_bytes).clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES),
             false => FIRST_WINDOW_BYTES.saturating_mul(self.active.len() as u64).min(MIN_WINDOW_BYTES),
         }
     }
@@ -216,9 +239,17 @@ impl TreeReads {
         if self.is_continued { MAX_WINDOW_BYTES } else { MIN_WINDOW_BYTES }
     }
 
-    /// Returns the next blocks of the active columns in the order of their entries, as many as the window permits. They
-    /// count as requested.
+    /// Returns the ranges to fetch: the first blocks of all columns if they are due, and the next ones of the active columns
+    /// in the order of their entries, as many as the window permits. The latter count as requested.
     fn fetch_ahead(&mut self) -> Vec<Range<u64>> {
+        let mut ranges = self.next_blocks();
+        if std::mem::take(&mut self.are_first_blocks_due) {
+            ranges.extend(self.first_blocks());
+        }
+        ranges
+    }
+
+    fn next_blocks(&mut self) -> Vec<Range<u64>> {
         let window = self.window_bytes();
         if self.ahead_bytes > window - window / PORTIONS && !self.has_new {
             return Vec::new();
@@ -268,13 +299,18 @@ impl TreeReads {
         self.active.iter().filter_map(last).max().unwrap_or_default()
     }
 
-    fn active(&self) -> Vec<String> {
+    fn active(&self) -> KnownTree {
         let entry = self.entry();
         let is_active = |(column, active): &(&u32, &ActiveColumn)| {
             active.read > 0 && !active.is_abandoned(self.tree.blocks(**column), entry)
         };
         let columns = self.active.iter().filter(is_active);
-        columns.filter_map(|(column, _)| Some(self.tree.columns().get(*column as usize)?.name.clone())).collect()
+        let name = |(column, _): (&u32, _)| Some(self.tree.columns().get(*column as usize)?.name.clone());
+        KnownTree {
+            columns: columns.filter_map(name).collect(),
+            bytes: self.read_bytes.checked_next_power_of_two().unwrap_or(u64::MAX),
+            reads_first_blocks: self.reads_first_blocks,
+        }
     }
 }
 
@@ -321,9 +357,13 @@ mod tests {
         Arc::new(TreeIndex::new("tree".into(), TreeKind::Tree, columns, u64::MAX).unwrap())
     }
 
+    fn columns(names: &[&str]) -> KnownTree {
+        KnownTree { columns: names.iter().map(ToString::to_string).collect(), ..KnownTree::default() }
+    }
+
     fn reads_of(dataset: &Arc<TreeIndex>) -> ColumnReads {
         let mut reads = ColumnReads::default();
-        assert_eq!(reads.add(TreeReads::new(Arc::clone(dataset), &[]), &[]), []);
+        assert_eq!(reads.add(TreeReads::new(Arc::clone(dataset), &KnownTree::default()), &[]), []);
         reads
     }
 
@@ -385,7 +425,7 @@ mod tests {
         let mut later = (3..1000).flat_map(|index| read(&mut reads, &dataset, 0, index)).collect::<Vec<_>>();
         later.retain(|(column, _)| *column == 1);
         assert!(later.len() <= 1, "{later:?}");
-        assert_eq!(reads.active()["tree"], ["c0"]);
+        assert_eq!(reads.active()["tree"].columns, ["c0"]);
     }
 
     #[test]
@@ -396,6 +436,30 @@ mod tests {
         assert_eq!(reads.next(&firsts), None);
         assert!(reads.active().is_empty());
         assert_ne!(reads.next(&[block(&dataset, 3, 0), block(&dataset, 7, 0)]).unwrap(), []);
+    }
+
+    #[test]
+    fn the_next_reader_gets_as_much_at_once_as_the_last_one_has_read() {
+        let dataset = tree(&[2000; 20]);
+        let mut reads = reads_of(&dataset);
+        let firsts: Vec<_> = (0..20).map(|column| block(&dataset, column, 0)).collect();
+        reads.next(&firsts);
+        for index in 0..2000 {
+            read(&mut reads, &dataset, 3, index);
+        }
+        let known = reads.active().remove("tree").unwrap();
+        // 20 MB.
+        assert_eq!(known, KnownTree { bytes: 32 << 20, reads_first_blocks: true, ..columns(&["c3"]) });
+        let mut reads = ColumnReads::default();
+        let ahead = reads.add(TreeReads::new(Arc::clone(&dataset), &known), &[]);
+        assert!(firsts.iter().all(|first| ahead.contains(first)));
+        assert_eq!(ahead.len(), 2000 + firsts.len());
+        assert_eq!(reads.next(&firsts), None);
+        assert_eq!(read(&mut reads, &dataset, 3, 0), []);
+        // First blocks that are too large are not fetched.
+        let wide = tree(&[2; 1000]);
+        let known = KnownTree { reads_first_blocks: true, ..columns(&["c3"]) };
+        assert_eq!(ColumnReads::default().add(TreeReads::new(Arc::clone(&wide), &known), &[]).len(), 2);
     }
 
     #[test]
@@ -413,25 +477,24 @@ mod tests {
     fn expected_columns_are_fetched_from_the_first_entry_on() {
         let dataset = tree(&[3000, 300, 5000]);
         let mut reads = ColumnReads::default();
-        let ahead = reads.add(TreeReads::new(Arc::clone(&dataset), &["c1".into(), "c2".into()]), &[]);
+        let ahead = reads.add(TreeReads::new(Arc::clone(&dataset), &columns(&["c1", "c2"])), &[]);
         let ahead = positions(&dataset, &ahead);
         assert!(ahead.contains(&(1, 0)) && ahead.contains(&(2, 0)) && ahead.iter().all(|(column, _)| *column > 0));
         assert_eq!(read(&mut reads, &dataset, 1, 0), []);
         // A column without reads is not recorded.
-        assert_eq!(reads.active()["tree"], ["c1"]);
+        assert_eq!(reads.active()["tree"].columns, ["c1"]);
     }
 
     #[test]
     fn a_file_without_a_reader_waits_for_one() {
         let dataset = tree(&[3000, 300, 5000]);
         let mut reads = ColumnReads::default();
-        reads.add_early(TreeReads::new(Arc::clone(&dataset), &["c1".into()]));
-        let known =
-            ColumnNames::from([("tree".into(), vec!["c1".into(), "c2".into()]), ("other".into(), vec!["c0".into()])]);
+        reads.add_early(TreeReads::new(Arc::clone(&dataset), &columns(&["c1"])));
+        let known = KnownTrees::from([("tree".into(), columns(&["c1", "c2"])), ("other".into(), columns(&["c0"]))]);
         let ahead = positions(&dataset, &reads.expect(&known));
         // As if all columns had been known at once.
         let mut at_once = ColumnReads::default();
-        let expected = at_once.add(TreeReads::new(Arc::clone(&dataset), &["c1".into(), "c2".into()]), &[]);
+        let expected = at_once.add(TreeReads::new(Arc::clone(&dataset), &columns(&["c1", "c2"])), &[]);
         assert_eq!(ahead, positions(&dataset, &expected));
         assert_eq!(read(&mut reads, &dataset, 2, 0), []);
     }
@@ -452,7 +515,7 @@ mod tests {
         let dataset = tree(&[1000, 1000]);
         let mut reads = ColumnReads::default();
         let early = [vec![block(&dataset, 1, 0)], vec![block(&dataset, 1, 1)]];
-        let ahead = reads.add(TreeReads::new(Arc::clone(&dataset), &[]), &early);
+        let ahead = reads.add(TreeReads::new(Arc::clone(&dataset), &KnownTree::default()), &early);
         assert!(positions(&dataset, &ahead).iter().all(|(column, index)| *column == 1 && *index > 1));
         assert!(ahead.len() > 100);
     }

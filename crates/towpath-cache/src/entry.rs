@@ -33,7 +33,7 @@ pub(crate) use self::{reads::Damage, writes::WrittenFlight};
 use crate::{
     columns::index::FileIndex,
     disk::CacheDisk,
-    extents::{CHUNK_BYTES, ExtentMap, Interval, split_at},
+    extents::{ExtentMap, Interval, split_at},
     flights::{Flight, Flights, Outcome},
     index::{EntryName, IndexCodec, MAX_HEADER_BYTES, RECORD_BYTES, Record},
     inventory::{Inventory, Slot},
@@ -299,16 +299,16 @@ impl Entry {
         range.start.min(end)..end
     }
 
-    /// Starts flights of the bytes of `ranges` that are neither present nor in flight, and of small gaps between them.
-    /// The caller must fetch them.
-    pub(crate) fn start_flights(self: &Arc<Self>, ranges: &[Range<u64>]) -> Vec<OpenFlight> {
+    /// Starts flights of the bytes of `ranges` that are neither present nor in flight, and of small gaps between them, in
+    /// parts of at most `part_bytes`. The caller must fetch them.
+    pub(crate) fn start_flights(self: &Arc<Self>, ranges: &[Range<u64>], part_bytes: u64) -> Vec<OpenFlight> {
         let wanted = merged(ranges.iter().map(|range| self.clipped(range)).collect());
         let mut state = self.state();
         let mut started = Vec::new();
         for range in wanted {
             for missing in state.extents.missing(&range) {
                 for gap in state.flights.gaps(&missing) {
-                    for part in split_at(&gap, CHUNK_BYTES) {
+                    for part in split_at(&gap, part_bytes) {
                         let flight = state.flights.start(part);
                         started.push(OpenFlight { entry: Arc::clone(self), flight });
                     }

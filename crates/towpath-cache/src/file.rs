@@ -27,6 +27,7 @@ use crate::{
     breaker::is_unreachable,
     columns::memory::DatasetMemory,
     entry::{Entry, ExtentLease, Presence, RangeState, VectorLease},
+    extents::CHUNK_BYTES,
     flights::{Flight, Outcome},
     freshness::not_cached,
     origin::{Origin, RangesPermit, fetch},
@@ -161,7 +162,7 @@ impl CachedFile {
         if !entry.disk().accepts_data() {
             return false;
         }
-        let open = entry.start_flights(std::slice::from_ref(&whole)).into_iter();
+        let open = entry.start_flights(std::slice::from_ref(&whole), CHUNK_BYTES).into_iter();
         let parts = open.map(|open| {
             let part = content.slice(open.flight.range.start as usize..open.flight.range.end as usize);
             (open, part)
@@ -219,15 +220,15 @@ impl OpenedFile {
     /// Requests the absent bytes of `ranges` from the origin, and returns the flights that this starts. Returns
     /// immediately.
     fn request(&self, ranges: &[Range<u64>]) -> Vec<Arc<Flight>> {
-        self.request_with(ranges, None)
+        self.request_with(ranges, CHUNK_BYTES, None)
     }
 
-    /// As [`Self::request`]. The `permit` is held until the flights have ended.
-    fn request_with(&self, ranges: &[Range<u64>], permit: Option<RangesPermit>) -> Vec<Arc<Flight>> {
+    /// As [`Self::request`], in parts of `part_bytes`. The `permit` is held until the flights have ended.
+    fn request_with(&self, ranges: &[Range<u64>], part_bytes: u64, permit: Option<RangesPermit>) -> Vec<Arc<Flight>> {
         if !self.may_request() {
             return Vec::new();
         }
-        let open = self.entry.start_flights(ranges);
+        let open = self.entry.start_flights(ranges, part_bytes);
         let flights = open.iter().map(|open| Arc::clone(&open.flight)).collect();
         if !open.is_empty() {
             fetch(&self.entry, &self.source, open, permit);

@@ -42,7 +42,7 @@ use crate::{
 const BUDGET_UNIT: usize = 1 << 10;
 /// Maximum length of a range in a vector request, in bytes, if others are requested with it. Longer ranges have
 /// requests of their own: their transfer takes longer than a round trip of most paths.
-const VECTOR_RANGE_BYTES: usize = 256 << 10;
+pub(crate) const VECTOR_RANGE_BYTES: usize = 256 << 10;
 /// Maximum number of bytes in a vector request.
 const VECTOR_BYTES: usize = 8 << 20;
 /// Bytes of a request for adjoining ranges that count as in flight: those in memory. Others wait in the connection.

@@ -1,4 +1,4 @@
-//! What readers of a dataset read: the columns of its trees.
+//! What readers of a dataset read: the columns of its trees, and how much of them.
 //!
 //! A dataset is the files of an origin whose paths differ only in their digits, such as `/run_1/data_07.root`. The columns
 //! are kept in memory, and in one small file, which is replaced as a whole. It may be missing, old or damaged: then some
@@ -32,14 +32,25 @@ const MAX_DATASETS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 /// Maximum number of bytes of the names of the columns of a dataset; one with more is not remembered.
 const MAX_NAME_BYTES: usize = 24 << 10;
 
-/// The columns that were read of each tree, by its path in the file.
-pub(crate) type ColumnNames = BTreeMap<String, Vec<String>>;
+/// What was read of each tree, by its path in the file.
+pub(crate) type KnownTrees = BTreeMap<String, KnownTree>;
+
+/// What a reader reads of a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownTree {
+    /// Names of the columns.
+    pub(crate) columns: Vec<String>,
+    /// Bytes of the blocks of the columns in one file, rounded up to a power of two.
+    pub(crate) bytes: u64,
+    /// Whether the first blocks of most columns are read before those of these columns.
+    pub(crate) reads_first_blocks: bool,
+}
 
 /// The columns that the last reader of each dataset has read. Those of the one that reads it now are added before it ends,
 /// when the next file is opened.
 #[derive(Debug)]
 pub(crate) struct DatasetMemory {
-    datasets: Mutex<CLruCache<String, ColumnNames>>,
+    datasets: Mutex<CLruCache<String, KnownTrees>>,
     is_changed: AtomicBool,
 }
 
@@ -47,7 +58,7 @@ pub(crate) struct DatasetMemory {
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     dataset: String,
-    trees: ColumnNames,
+    trees: KnownTrees,
 }
 
 impl Default for DatasetMemory {
@@ -57,7 +68,7 @@ impl Default for DatasetMemory {
 }
 
 impl DatasetMemory {
-    fn datasets(&self) -> MutexGuard<'_, CLruCache<String, ColumnNames>> {
+    fn datasets(&self) -> MutexGuard<'_, CLruCache<String, KnownTrees>> {
         self.datasets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +100,7 @@ impl DatasetMemory {
         if !self.is_changed.swap(false, Relaxed) {
             return Ok(());
         }
-        let line = |(dataset, trees): (&String, &ColumnNames)| Line { dataset: dataset.clone(), trees: trees.clone() };
+        let line = |(dataset, trees): (&String, &KnownTrees)| Line { dataset: dataset.clone(), trees: trees.clone() };
         let mut lines: Vec<_> = self.datasets().iter().map(line).collect();
         // The most recently used dataset is read last.
         lines.reverse();
@@ -102,27 +113,29 @@ impl DatasetMemory {
     }
 
     /// Returns the columns of a dataset; nothing if they are not known.
-    pub(crate) fn columns(&self, dataset: &str) -> ColumnNames {
+    pub(crate) fn columns(&self, dataset: &str) -> KnownTrees {
         self.datasets().get(dataset).cloned().unwrap_or_default()
     }
 
     /// Adds columns that a reader of a dataset has read so far.
-    pub(crate) fn add(&self, dataset: String, columns: ColumnNames) {
+    pub(crate) fn add(&self, dataset: String, columns: KnownTrees) {
         let mut all = self.columns(&dataset);
-        for (tree, names) in columns {
+        for (tree, more) in columns {
             let known = all.entry(tree).or_default();
-            known.extend(names);
-            known.sort_unstable();
-            known.dedup();
+            known.columns.extend(more.columns);
+            known.columns.sort_unstable();
+            known.columns.dedup();
+            known.bytes = known.bytes.max(more.bytes);
+            known.reads_first_blocks |= more.reads_first_blocks;
         }
         self.record(dataset, all);
     }
 
     /// Records the columns that a reader of a dataset has read.
-    pub(crate) fn record(&self, dataset: String, columns: ColumnNames) {
-        let names = columns.iter().flat_map(|(tree, names)| names.iter().chain([tree]));
+    pub(crate) fn record(&self, dataset: String, columns: KnownTrees) {
+        let names = columns.iter().flat_map(|(tree, known)| known.columns.iter().chain([tree]));
         let bytes: usize = names.map(|name| name.len() + 1).sum();
-        if columns.values().all(Vec::is_empty) || bytes > MAX_NAME_BYTES {
+        if columns.values().all(|known| known.columns.is_empty()) || bytes > MAX_NAME_BYTES {
             return;
         }
         let mut datasets = self.datasets();
@@ -141,19 +154,25 @@ mod tests {
 
     use super::*;
 
-    fn columns(names: &[&str]) -> ColumnNames {
-        BTreeMap::from([("tree".to_owned(), names.iter().map(ToString::to_string).collect())])
+    fn columns(names: &[&str]) -> KnownTrees {
+        let columns = names.iter().map(ToString::to_string).collect();
+        BTreeMap::from([("tree".to_owned(), KnownTree { columns, ..KnownTree::default() })])
     }
 
     #[test]
     fn the_last_reader_counts_unless_it_read_nothing() {
         let memory = DatasetMemory::default();
-        assert_eq!(memory.columns("a"), ColumnNames::new());
+        assert_eq!(memory.columns("a"), KnownTrees::new());
         memory.record("a".into(), columns(&["x", "y"]));
         memory.record("a".into(), columns(&[]));
         assert_eq!(memory.columns("a"), columns(&["x", "y"]));
         memory.add("a".into(), columns(&["z", "x"]));
         assert_eq!(memory.columns("a"), columns(&["x", "y", "z"]));
+        for (bytes, reads_first_blocks) in [(4, true), (2, false)] {
+            let more = KnownTree { bytes, reads_first_blocks, ..KnownTree::default() };
+            memory.add("a".into(), BTreeMap::from([("tree".to_owned(), more)]));
+            assert_eq!((memory.columns("a")["tree"].bytes, memory.columns("a")["tree"].reads_first_blocks), (4, true));
+        }
         memory.record("a".into(), columns(&["z"]));
         assert_eq!(memory.columns("a"), columns(&["z"]));
     }
@@ -171,9 +190,9 @@ mod tests {
         }
         memory.write(&disk).unwrap();
         let again = DatasetMemory::read(&disk);
-        assert_eq!(again.columns("0"), ColumnNames::new());
+        assert_eq!(again.columns("0"), KnownTrees::new());
         assert_eq!(again.columns("1"), columns(&["x"]));
         files::write(&file, &files::read(&file, 1 << 20).unwrap()[1..]).unwrap();
-        assert_eq!(DatasetMemory::read(&disk).columns("1"), ColumnNames::new());
+        assert_eq!(DatasetMemory::read(&disk).columns("1"), KnownTrees::new());
     }
 }

@@ -9,6 +9,7 @@ use towpath_store::StorePath;
 use towpath_testkit::volume::FaultVolume;
 
 use super::*;
+use crate::extents::CHUNK_BYTES;
 
 /// Number of schedules of each test.
 const SCHEDULES: usize = 400;
@@ -52,7 +53,7 @@ impl Setup {
     /// Reads `range` as [`crate::file`] does, except that failures of the origin are retried without a limit.
     async fn read(self: Arc<Self>, range: Range<u64>) -> Read {
         'attempts: while !self.entry.covers(&range) {
-            let started = self.entry.start_flights(std::slice::from_ref(&range));
+            let started = self.entry.start_flights(std::slice::from_ref(&range), CHUNK_BYTES);
             let mut flights: Vec<_> = started.iter().map(|open| Arc::clone(&open.flight)).collect();
             if !started.is_empty() {
                 future::spawn(Arc::clone(&self).fetch(started));

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use towpath_store::{ByteRange, Preparation, Result};
 
 use super::{OpenedFile, VECTOR_GROUP_BYTES};
-use crate::{entry::RangeState, runs::RUN_BYTES};
+use crate::{entry::RangeState, extents::CHUNK_BYTES, runs::RUN_BYTES};
 
 /// How many announced bytes are requested ahead of the reader: twice the bandwidth-delay product of 1 Gbit/s and 250 ms,
 /// because data of weak versions are available one round trip after they arrived.
@@ -73,7 +73,7 @@ impl AnnouncedReads {
         if let Some(ranges) = self.take_due(position).map(|due| self.part(due))
             && let Ok(permit) = self.file.source.origin().ranges_permit_now(self.file.count_absent(&ranges))
         {
-            self.file.request_with(&ranges, permit);
+            self.file.request_with(&ranges, CHUNK_BYTES, permit);
         }
     }
 
@@ -84,7 +84,7 @@ impl AnnouncedReads {
             // The ranges are not kept in memory while this waits.
             let absent = self.file.count_absent(&self.part(due.clone()));
             let permit = self.file.source.origin().ranges_permit(absent).await;
-            self.file.request_with(&self.part(due), permit);
+            self.file.request_with(&self.part(due), CHUNK_BYTES, permit);
         }
     }
 

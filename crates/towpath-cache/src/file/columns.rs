@@ -13,10 +13,14 @@ use bytes::Bytes;
 use towpath_rootfile::{ReadAt, RootFile, TreeIndex, TreeKey};
 
 use super::{CachedFile, Location, OpenedFile};
-use crate::columns::{
-    ColumnReads, TreeReads,
-    memory::ColumnNames,
-    names::{dataset_of, is_root},
+use crate::{
+    columns::{
+        ColumnReads, TreeReads,
+        memory::{KnownTree, KnownTrees},
+        names::{dataset_of, is_root},
+    },
+    extents::CHUNK_BYTES,
+    origin::VECTOR_RANGE_BYTES,
 };
 
 /// Number of bytes at the start that are requested: header, first directory, and small trees.
@@ -98,10 +102,14 @@ impl CachedFile {
         }
         let size = metadata.size;
         let tail = (size / TAIL_SHARE).clamp(MIN_TAIL_BYTES, MAX_TAIL_BYTES);
-        self.0.fetch_ahead(&[0..HEAD_BYTES, size.saturating_sub(tail)..size]);
+        self.0.fetch_together(&[0..HEAD_BYTES, size.saturating_sub(tail)..size]);
+        let has_reader = self.0.account.has_reader();
         let mut state = self.0.columns.state();
-        (state.phase, state.is_early) = (Phase::Opening, !self.0.account.has_reader());
+        (state.phase, state.is_early) = (Phase::Opening, !has_reader);
         drop(state);
+        if has_reader && !self.0.known_trees().is_empty() {
+            self.0.open_successor();
+        }
         let opened = Arc::clone(&self.0);
         tokio::spawn(async move {
             let file = opened.entry.column_index.file(&IndexSource(&opened), size).await;
@@ -111,17 +119,20 @@ impl CachedFile {
 
     /// Fetches the first blocks for a reader that opens the file, which was opened before it had one.
     pub(crate) fn expect_reader(&self) {
-        let known = self.0.known_columns();
+        let known = self.0.known_trees();
         let mut state = self.0.columns.state();
         state.is_early = false;
         let ahead = state.reads.expect(&known);
         drop(state);
-        self.0.fetch_ahead(&ahead);
+        self.0.fetch_together(&ahead);
+        self.0.open_successor();
     }
 
     /// Records the reads of a request, and fetches what their columns need next. Returns whether they are of columns.
     pub(super) fn read_columns(&self, ranges: &[Range<u64>]) -> bool {
-        let Some(memory) = &self.0.memory else { return false };
+        if self.0.memory.is_none() {
+            return false;
+        }
         let mut state = self.0.columns.state();
         let State { phase, reads, has_successor, .. } = &mut *state;
         let (mut due, mut ahead) = (Vec::new(), None);
@@ -136,18 +147,15 @@ impl CachedFile {
                 *reading > 0
             }
         };
-        let next = !*has_successor && ahead.is_some() && reads.are_continued();
-        *has_successor |= next;
-        let next = next.then(|| reads.active());
+        let next = (!*has_successor && ahead.is_some()).then(|| reads.active());
         if is_reading {
             state.keep(ranges);
         }
         drop(state);
-        due.into_iter().for_each(|(file, key)| self.0.read_tree(file, key, Vec::new()));
-        self.0.fetch_ahead(ahead.as_deref().unwrap_or_default());
-        if let Some(columns) = next {
-            memory.add(self.0.dataset(), columns);
-            self.0.source.open_successor();
+        due.into_iter().for_each(|(file, key)| self.0.read_tree(file, key, KnownTree::default()));
+        self.0.fetch_together(ahead.as_deref().unwrap_or_default());
+        if let Some(read) = next {
+            self.0.open_successor_of(read);
         }
         ahead.is_some()
     }
@@ -161,19 +169,44 @@ impl OpenedFile {
         }
     }
 
+    /// Requests ranges of columns or of the index, which are needed together. Over one connection they are all small enough
+    /// to leave in one vector.
+    fn fetch_together(&self, ranges: &[Range<u64>]) {
+        let part_bytes = if self.source.has_separate_connections() { CHUNK_BYTES } else { VECTOR_RANGE_BYTES as u64 };
+        if !ranges.is_empty() {
+            let flights = self.request_with(ranges, part_bytes, None);
+            flights.iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
+        }
+    }
+
+    /// Opens the next file of the dataset, of which these columns have been read so far.
+    fn open_successor_of(&self, read: KnownTrees) {
+        if let Some(memory) = &self.memory {
+            memory.add(self.dataset(), read);
+        }
+        self.open_successor();
+    }
+
+    /// Opens the next file of the dataset in the background, once.
+    fn open_successor(&self) {
+        if !std::mem::replace(&mut self.columns.state().has_successor, true) {
+            self.source.open_successor();
+        }
+    }
+
     /// Returns the name of the dataset.
     fn dataset(&self) -> String {
         dataset_of(&self.entry.version.origin, &self.entry.version.target.to_string())
     }
 
-    /// Returns the columns that the last reader of the dataset read.
-    fn known_columns(&self) -> ColumnNames {
+    /// Returns what the last reader of the dataset read.
+    fn known_trees(&self) -> KnownTrees {
         self.memory.as_ref().map(|memory| memory.columns(&self.dataset())).unwrap_or_default()
     }
 
     /// Continues with the directories of the file: reads the trees whose columns are known, and those that were read.
     fn begin_trees(self: &Arc<Self>, file: Option<Arc<RootFile>>) {
-        let known = self.known_columns();
+        let known = self.known_trees();
         let mut state = self.columns.state();
         let Some(file) = file else {
             state.phase = Phase::Off;
@@ -190,11 +223,11 @@ impl OpenedFile {
         }
         state.phase = Phase::Open { file: Arc::clone(&file), waiting, reading: due.len() };
         drop(state);
-        due.into_iter().for_each(|(names, key)| self.read_tree(Arc::clone(&file), key, names));
+        due.into_iter().for_each(|(known, key)| self.read_tree(Arc::clone(&file), key, known));
     }
 
-    /// Reads the index of a tree in the background. Its reader is expected to read the columns `expected`.
-    fn read_tree(self: &Arc<Self>, file: Arc<RootFile>, key: TreeKey, expected: Vec<String>) {
+    /// Reads the index of a tree in the background. Its reader is expected to read `expected`.
+    fn read_tree(self: &Arc<Self>, file: Arc<RootFile>, key: TreeKey, expected: KnownTree) {
         let opened = Arc::clone(self);
         tokio::spawn(async move {
             let tree = opened.entry.column_index.tree(&IndexSource(&opened), &file, &key).await;
@@ -202,7 +235,7 @@ impl OpenedFile {
         });
     }
 
-    fn add_tree(&self, tree: Option<Arc<TreeIndex>>, expected: &[String]) {
+    fn add_tree(&self, tree: Option<Arc<TreeIndex>>, expected: &KnownTree) {
         // Without the lock, which each read takes.
         let early = self.columns.state().early.clone();
         let reads = tree.map(|tree| {
@@ -211,7 +244,7 @@ impl OpenedFile {
             reads
         });
         let mut state = self.columns.state();
-        let State { phase, reads: all, early: now, is_early, .. } = &mut *state;
+        let State { phase, reads: all, early: now, is_early, has_successor, .. } = &mut *state;
         let later = now.get(early.len()..).unwrap_or_default();
         let ahead = match reads {
             Some(reads) if *is_early => {
@@ -221,6 +254,7 @@ impl OpenedFile {
             Some(reads) => all.add(reads, later),
             None => Vec::new(),
         };
+        let read = (!*has_successor && !*is_early).then(|| all.active()).filter(|read| !read.is_empty());
         if let Phase::Open { reading, .. } = phase {
             *reading -= 1;
             if *reading == 0 {
@@ -228,7 +262,10 @@ impl OpenedFile {
             }
         }
         drop(state);
-        self.fetch_ahead(&ahead);
+        self.fetch_together(&ahead);
+        if let Some(read) = read {
+            self.open_successor_of(read);
+        }
     }
 }
 
@@ -252,7 +289,7 @@ struct IndexSource<'a>(&'a OpenedFile);
 
 impl ReadAt for IndexSource<'_> {
     async fn read(&self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>, Box<dyn std::error::Error + Send + Sync>> {
-        self.0.fetch_ahead(&ranges);
+        self.0.fetch_together(&ranges);
         let mut read = Vec::with_capacity(ranges.len());
         for range in &ranges {
             let Location::Disk(_lease) = self.0.locate(range, Vec::new).await? else {

@@ -117,6 +117,16 @@ async fn the_next_file_is_there_when_it_is_requested() {
 }
 
 #[tokio::test]
+async fn the_file_behind_an_opened_one_is_opened_if_the_dataset_is_known() {
+    let site = Site::with_two_files(ReadFaults::default()).await;
+    site.until_fetched(2).await;
+    site.put("/run_3.root", 3).await;
+    let second = site.open("/run_2.root", CacheDirectives::default()).await;
+    site.until_fetched(3).await;
+    assert_eq!(second.read(0, SIZE).await.unwrap(), content(2));
+}
+
+#[tokio::test]
 async fn a_reader_gets_the_file_that_its_path_has() {
     let checked = CacheDirectives { max_age_s: Some(0), ..CacheDirectives::default() };
     for faults in [ReadFaults::default(), shared()] {

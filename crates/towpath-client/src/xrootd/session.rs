@@ -30,7 +30,7 @@ use super::{
     server::root_url,
     session_setup::SessionInfo,
     software::ServerSoftware,
-    spread::{Meter, SessionLoad},
+    spread::{BUSY_BYTES, Meter, SessionLoad},
 };
 use slots::Slots;
 
@@ -39,6 +39,10 @@ const OPEN_ANSWER_BYTES: usize = 64 << 10;
 
 /// Maximum length of the response to the query for the software of the server, in bytes.
 const SOFTWARE_ANSWER_BYTES: usize = 4096;
+
+/// Number of bytes in flight that are assumed to take longer than the start of another session, before this one has a
+/// rate.
+const QUEUED_BYTES: usize = 8 << 20;
 
 /// Number of pieces of spread uploads queued in one session: one being written to the kernel, and one that follows
 /// without a pause. Further pieces wait for whichever session has capacity, so that fast sessions get more.
@@ -181,6 +185,16 @@ impl Session {
     /// Returns the session's load in bytes and its rate.
     pub(super) fn session_load(&self) -> SessionLoad {
         self.meter().session_load(self.load.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the data in flight take longer than some round trips, as far as is known.
+    pub(super) fn has_queue_of(&self, round_trips: u32) -> bool {
+        let load = self.load.load(Ordering::Relaxed);
+        let round_trip = self.connection.tap().and_then(|tap| tap.look()).map(|connection| connection.info.min_rtt);
+        match (self.meter().duration(load), round_trip) {
+            (Some(queue), Some(round_trip)) => load >= BUSY_BYTES && queue > round_trip * round_trips,
+            _ => load >= QUEUED_BYTES,
+        }
     }
 
     /// Counts `bytes` as in flight until the result is dropped.

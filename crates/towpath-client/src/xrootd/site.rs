@@ -34,8 +34,11 @@ use crate::{
     token::{NO_TOKEN, Tokens, WithholdReason, are_credentials_useless},
 };
 
-/// Number of bytes in flight in the first session whose transfer takes longer than the start of another session.
-const QUEUED_BYTES: usize = 8 << 20;
+/// Round trips of a request in another session: the open of the file there, and itself.
+const OTHER_ROUND_TRIPS: u32 = 2;
+
+/// The same with the start of the session: connection, login.
+const NEW_ROUND_TRIPS: u32 = 4;
 
 /// The user at a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,14 +144,14 @@ impl Site {
     }
 
     /// Returns the number of the session for a request that should not wait for bulk data: the first one unless it is
-    /// busy, then one that carries none. That is started when the wait is longer than its start.
+    /// busy, then one that carries none, if the wait is longer than a request there.
     pub(super) fn quiet_session(&self) -> usize {
         let number = self.dialer.connection_limit();
         let slots = self.slots();
         let session = |number| slots.get(number).and_then(Option::as_ref);
         let is_ready = session(number).is_some_and(|session| session.is_alive() && session.established().is_some());
-        let wait_bytes = session(0).map_or(0, |session| session.session_load().load);
-        let is_quiet_better = wait_bytes >= if is_ready { spread::BUSY_BYTES } else { QUEUED_BYTES };
+        let round_trips = if is_ready { OTHER_ROUND_TRIPS } else { NEW_ROUND_TRIPS };
+        let is_quiet_better = session(0).is_some_and(|first| first.has_queue_of(round_trips));
         if is_quiet_better { number } else { 0 }
     }
 

@@ -60,6 +60,10 @@ pub(super) fn choose(known: &[SessionLoad], count: usize) -> usize {
 pub(super) struct Meter {
     carried: usize,
     rate: Option<f64>,
+    /// Highest mean rate from the start of work to any later time of it.
+    best_rate: Option<f64>,
+    /// When work resumed, and bytes carried by then.
+    resumed: (Instant, usize),
     /// Start of the current measurement, and bytes carried by then.
     began: (Instant, usize),
 }
@@ -67,17 +71,23 @@ pub(super) struct Meter {
 impl Meter {
     /// Creates a meter of a session that has carried no data.
     pub(super) fn new(now: Instant) -> Self {
-        Self { carried: 0, rate: None, began: (now, 0) }
+        Self { carried: 0, rate: None, best_rate: None, resumed: (now, 0), began: (now, 0) }
     }
 
     /// Restarts the measurement when work resumes, so that the pause is excluded.
     pub(super) fn begins(&mut self, now: Instant) {
-        self.began = (now, self.carried);
+        (self.began, self.resumed) = ((now, self.carried), (now, self.carried));
     }
 
     /// Records `bytes` that are no longer in flight.
     pub(super) fn carries(&mut self, bytes: usize, now: Instant) {
         self.carried = self.carried.saturating_add(bytes);
+        let (since, before) = self.resumed;
+        let busy = now.saturating_duration_since(since);
+        if busy >= MEASURE {
+            let rate = self.carried.saturating_sub(before) as f64 / busy.as_secs_f64();
+            self.best_rate = Some(self.best_rate.map_or(rate, |best| best.max(rate)));
+        }
         let (since, before) = self.began;
         let time = now.saturating_duration_since(since);
         if time >= MEASURE {
@@ -89,6 +99,11 @@ impl Meter {
     /// Returns the state of the session, with `load` in flight.
     pub(super) fn session_load(&self, load: usize) -> SessionLoad {
         SessionLoad { load, carried: self.carried, rate: self.rate }
+    }
+
+    /// Returns how long `load` takes at the best rate so far; `None` if there is none.
+    pub(super) fn duration(&self, load: usize) -> Option<Duration> {
+        Duration::try_from_secs_f64(load as f64 / self.best_rate?.max(1.0)).ok()
     }
 }
 
@@ -154,5 +169,21 @@ mod tests {
         meter.carries(PIECE, later + MEASURE);
         let rate = meter.session_load(0).rate.unwrap();
         assert!((rate - PIECE as f64 / MEASURE.as_secs_f64()).abs() < 1.0, "{rate}");
+    }
+
+    #[test]
+    fn a_queue_is_measured_by_the_best_rate() {
+        let (start, mut meter) = (clock::now(), Meter::new(clock::now()));
+        assert_eq!(meter.duration(PIECE), None);
+        // Few bytes first, and most of them at once.
+        meter.begins(start);
+        meter.carries(1000, start + MEASURE);
+        meter.carries(PIECE - 1000, start + MEASURE);
+        assert_eq!(meter.duration(10 * PIECE), Some(10 * MEASURE));
+        // A request for few bytes says little about the rate.
+        let later = start + Duration::from_secs(60);
+        meter.begins(later);
+        meter.carries(1000, later + MEASURE);
+        assert_eq!(meter.duration(10 * PIECE), Some(10 * MEASURE));
     }
 }

@@ -34,8 +34,10 @@ type IndexedRange = (usize, ByteRange);
 
 /// Returns the results of `ranges` as they arrive.
 pub(super) fn read(file: &RemoteFile, ranges: Vec<ByteRange>) -> VectorReads<'_> {
+    let is_single = ranges.len() == 1;
     let groups = groups(ranges);
-    let results = stream::iter(groups).map(move |group| read_group(file, group)).buffer_unordered(CONCURRENT);
+    let results =
+        stream::iter(groups).map(move |group| read_group(file, group, is_single)).buffer_unordered(CONCURRENT);
     results.flat_map(stream::iter).boxed()
 }
 
@@ -62,8 +64,11 @@ fn groups(ranges: Vec<ByteRange>) -> Vec<Vec<IndexedRange>> {
     groups
 }
 
-async fn read_group(file: &RemoteFile, group: Vec<IndexedRange>) -> Vec<(usize, Result<Bytes>)> {
-    if let [(index, range)] = group[..] {
+async fn read_group(file: &RemoteFile, group: Vec<IndexedRange>, is_single: bool) -> Vec<(usize, Result<Bytes>)> {
+    // Others leave as vectors even if one element is left, which saves the round trip of a comparison of versions.
+    if let [(index, range)] = group[..]
+        && (is_single || range.length > MAX_ELEMENT_BYTES)
+    {
         return vec![(index, read_alone(file, range).await)];
     }
     match read_together(file, &group).await {
