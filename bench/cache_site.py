@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import xroot_reader
 from caches import CacheKind, lacks_xcache6, running
 from contenders import Machine
-from harness import HOST, Contender, Network, Program, Sample, Server, run_client
+from harness import Contender, Network, Program, Sample, Server, run_client
 from large import same_file
 from settings import Settings
 from wan_cells import PathSample, Scale, received_of, timed
@@ -26,6 +26,9 @@ NOISE_BYTES = 4096
 QUIET_LIMIT_S = 30.0
 SETTLED_S = 3600
 """Age of the files at the origin: caches do not trust the modification time of a file that has changed just now."""
+
+CACHE_HOST = "127.0.0.2"
+"""Where caches listen: ROOT's RDataFrame looks for the files of 127.0.0.1 on the disk."""
 
 
 def settle_time(*paths: pathlib.Path) -> None:
@@ -54,7 +57,7 @@ class Site:
 
     @classmethod
     def at(cls, over: Lab, machine: Machine, origins: dict[str, Server], scale: Scale, storage: pathlib.Path) -> Site:
-        near = Network(HOST, over.in_host(1), over.in_host(1))
+        near = Network(CACHE_HOST, over.in_host(1), over.in_host(1))
         return cls(over, dataclasses.replace(machine, network=near), origins, scale, storage)
 
     def run(self, program: Program) -> dict:
