@@ -29,6 +29,8 @@ const MAX_WINDOW_BYTES: u64 = 64 << 20;
 const PORTIONS: u64 = 4;
 /// Minimum number of columns in a vector that can be of all columns.
 const MIN_COLUMNS_OF_ALL: usize = 8;
+/// Maximum number of bytes ahead of a reader that has read nothing yet: it may have opened the file for its metadata.
+const MAX_EARLY_WINDOW_BYTES: u64 = 16 << 20;
 /// Maximum number of bytes of the first blocks of all columns that are fetched for a reader that is expected to read them.
 const MAX_FIRST_BLOCKS_BYTES: u64 = 8 << 20;
 /// Number of blocks that a reader may skip in a column, beyond twice those that it read, before nothing is fetched ahead:
@@ -98,11 +100,11 @@ pub(crate) struct TreeReads {
     is_continued: bool,
     /// Whether the last requested block of a column was read.
     has_new: bool,
-    /// Minimum window in bytes: what the last reader of the dataset has read of a file.
+    /// Minimum window in bytes: what the last reader of the dataset has read of a file; 0 if this one reads others.
     expected_bytes: u64,
-    /// Whether the reader has read the first blocks of most columns together, or is expected to.
+    /// Whether the reader has read the first blocks of most columns together.
     reads_first_blocks: bool,
-    /// Whether those are yet to be fetched.
+    /// Whether the first blocks of all columns are to be fetched.
     are_first_blocks_due: bool,
 }
 
@@ -185,6 +187,9 @@ impl TreeReads {
     fn record_block(&mut self, position: Position) {
         let Position { column, block: index } = position;
         let blocks = self.tree.blocks(column);
+        if !self.active.contains_key(&column) {
+            self.expected_bytes = 0;
+        }
         let active = self.active.entry(column).or_default();
         if index < active.read_end {
             return;
@@ -216,7 +221,6 @@ impl TreeReads {
         if self.is_continued {
             self.expected_bytes = self.expected_bytes.max(known.bytes);
             self.are_first_blocks_due |= known.reads_first_blocks && !self.reads_first_blocks;
-            self.reads_first_blocks |= known.reads_first_blocks;
         }
     }
 
@@ -229,8 +233,9 @@ impl TreeReads {
     }
 
     fn window_bytes(&self) -> u64 {
+        let max = if self.read_bytes == 0 { MAX_EARLY_WINDOW_BYTES } else { MAX_WINDOW_BYTES };
         match self.is_continued {
-            true => self.read_bytes.max(self.expected_bytes).clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES),
+            true => self.read_bytes.max(self.expected_bytes).clamp(MIN_WINDOW_BYTES, max),
             false => FIRST_WINDOW_BYTES.saturating_mul(self.active.len() as u64).min(MIN_WINDOW_BYTES),
         }
     }
@@ -256,9 +261,10 @@ impl TreeReads {
         }
         let entry = self.entry();
         let (mut ahead, mut waiting) = (0, BinaryHeap::new());
-        for (column, active) in &self.active {
+        for (column, active) in &mut self.active {
             let blocks = self.tree.blocks(*column);
             if active.is_abandoned(blocks, entry) {
+                self.ahead_bytes -= active.forget_ahead();
                 continue;
             }
             ahead += active.ahead_bytes;
@@ -321,6 +327,12 @@ fn bytes_of(blocks: &[Block], start: u32, end: u32) -> u64 {
 }
 
 impl ActiveColumn {
+    /// Counts the blocks ahead as not requested. Returns their bytes.
+    fn forget_ahead(&mut self) -> u64 {
+        self.requested_end = self.read_end;
+        std::mem::take(&mut self.ahead_bytes)
+    }
+
     /// Returns whether the reader, which is at `entry`, has stopped to read the column, or reads few of its blocks.
     fn is_abandoned(&self, blocks: &[Block], entry: u64) -> bool {
         let unread = blocks.get(self.read_end as usize..).unwrap_or_default();
@@ -453,9 +465,18 @@ mod tests {
         let mut reads = ColumnReads::default();
         let ahead = reads.add(TreeReads::new(Arc::clone(&dataset), &known), &[]);
         assert!(firsts.iter().all(|first| ahead.contains(first)));
-        assert_eq!(ahead.len(), 2000 + firsts.len());
+        // Those of the window, and 20 first blocks.
+        let window = |bytes: u64| bytes.div_ceil(u64::from(BLOCK_BYTES)) as usize;
+        assert_eq!(ahead.len(), window(MAX_EARLY_WINDOW_BYTES) + firsts.len());
         assert_eq!(reads.next(&firsts), None);
-        assert_eq!(read(&mut reads, &dataset, 3, 0), []);
+        assert_eq!(read(&mut reads, &dataset, 3, 0).len(), 2000 - window(MAX_EARLY_WINDOW_BYTES));
+        assert!(reads.active()["tree"].reads_first_blocks);
+        // A reader that does not read the first blocks, or reads another column, is not like the last one.
+        let mut reads = ColumnReads::default();
+        reads.add(TreeReads::new(Arc::clone(&dataset), &known), &[]);
+        let fetched: usize = (0..40).map(|index| read(&mut reads, &dataset, 7, index).len()).sum();
+        assert!(fetched > 800, "{fetched}: those of the other column do not fill its window");
+        assert_eq!(reads.active()["tree"], KnownTree { bytes: 512 << 10, ..columns(&["c7"]) });
         // First blocks that are too large are not fetched.
         let wide = tree(&[2; 1000]);
         let known = KnownTree { reads_first_blocks: true, ..columns(&["c3"]) };

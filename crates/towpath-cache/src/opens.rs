@@ -297,14 +297,15 @@ impl OriginOpen<'_> {
         for _ in 0..REOPENS {
             match &opened {
                 Ok(OriginFile::Open(_, metadata)) if (metadata.size, metadata.mtime_ns) == old => {}
-                _ => break,
+                _ => return opened,
             }
             drop(opened);
             // Until the requests of the first blocks have ended: they have the file open too.
             tokio::time::sleep(REOPEN_PAUSE).await;
             opened = open().await;
         }
-        opened
+        let message = "the file was replaced, and the storage still shows the former one: try again";
+        Err(Error::new(Fault::Unavailable, message).at(self.target))
     }
 
     fn ahead(&self) -> MutexGuard<'_, Option<AheadFile>> {

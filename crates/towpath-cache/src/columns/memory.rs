@@ -25,11 +25,13 @@ use crate::{
 
 /// Name of the file.
 const FILE: &str = "columns.json";
-/// Maximum length of the file in bytes: that of all datasets, with twice their names.
+/// Maximum length of the file in bytes: that of all datasets, with twice their names as recorded.
 const MAX_BYTES: usize = 2 * MAX_DATASETS.get() * (MAX_NAME_BYTES + 4096);
 /// Maximum number of datasets; the one that was used least recently makes room.
 const MAX_DATASETS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
-/// Maximum number of bytes of the names of the columns of a dataset; one with more is not remembered.
+/// Bytes of a tree in the file beside its names.
+const TREE_BYTES: usize = 96;
+/// Maximum number of bytes of the names of a dataset, with those of each tree; one with more is not remembered.
 const MAX_NAME_BYTES: usize = 24 << 10;
 
 /// What was read of each tree, by its path in the file.
@@ -37,6 +39,7 @@ pub(crate) type KnownTrees = BTreeMap<String, KnownTree>;
 
 /// What a reader reads of a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct KnownTree {
     /// Names of the columns.
     pub(crate) columns: Vec<String>,
@@ -112,15 +115,15 @@ impl DatasetMemory {
         })
     }
 
-    /// Returns the columns of a dataset; nothing if they are not known.
-    pub(crate) fn columns(&self, dataset: &str) -> KnownTrees {
+    /// Returns what is read of a dataset; nothing if it is not known.
+    pub(crate) fn trees(&self, dataset: &str) -> KnownTrees {
         self.datasets().get(dataset).cloned().unwrap_or_default()
     }
 
     /// Adds columns that a reader of a dataset has read so far.
-    pub(crate) fn add(&self, dataset: String, columns: KnownTrees) {
-        let mut all = self.columns(&dataset);
-        for (tree, more) in columns {
+    pub(crate) fn add(&self, dataset: String, trees: KnownTrees) {
+        let mut all = self.trees(&dataset);
+        for (tree, more) in trees {
             let known = all.entry(tree).or_default();
             known.columns.extend(more.columns);
             known.columns.sort_unstable();
@@ -132,15 +135,15 @@ impl DatasetMemory {
     }
 
     /// Records the columns that a reader of a dataset has read.
-    pub(crate) fn record(&self, dataset: String, columns: KnownTrees) {
-        let names = columns.iter().flat_map(|(tree, known)| known.columns.iter().chain([tree]));
+    pub(crate) fn record(&self, dataset: String, trees: KnownTrees) {
+        let names = trees.iter().flat_map(|(tree, known)| known.columns.iter().chain([tree]));
         let bytes: usize = names.map(|name| name.len() + 1).sum();
-        if columns.values().all(|known| known.columns.is_empty()) || bytes > MAX_NAME_BYTES {
+        if trees.values().all(|known| known.columns.is_empty()) || bytes + trees.len() * TREE_BYTES > MAX_NAME_BYTES {
             return;
         }
         let mut datasets = self.datasets();
-        if datasets.get(&dataset) != Some(&columns) {
-            datasets.put(dataset, columns);
+        if datasets.get(&dataset) != Some(&trees) {
+            datasets.put(dataset, trees);
             self.is_changed.store(true, Relaxed);
         }
     }
@@ -162,19 +165,19 @@ mod tests {
     #[test]
     fn the_last_reader_counts_unless_it_read_nothing() {
         let memory = DatasetMemory::default();
-        assert_eq!(memory.columns("a"), KnownTrees::new());
+        assert_eq!(memory.trees("a"), KnownTrees::new());
         memory.record("a".into(), columns(&["x", "y"]));
         memory.record("a".into(), columns(&[]));
-        assert_eq!(memory.columns("a"), columns(&["x", "y"]));
+        assert_eq!(memory.trees("a"), columns(&["x", "y"]));
         memory.add("a".into(), columns(&["z", "x"]));
-        assert_eq!(memory.columns("a"), columns(&["x", "y", "z"]));
+        assert_eq!(memory.trees("a"), columns(&["x", "y", "z"]));
         for (bytes, reads_first_blocks) in [(4, true), (2, false)] {
             let more = KnownTree { bytes, reads_first_blocks, ..KnownTree::default() };
             memory.add("a".into(), BTreeMap::from([("tree".to_owned(), more)]));
-            assert_eq!((memory.columns("a")["tree"].bytes, memory.columns("a")["tree"].reads_first_blocks), (4, true));
+            assert_eq!((memory.trees("a")["tree"].bytes, memory.trees("a")["tree"].reads_first_blocks), (4, true));
         }
         memory.record("a".into(), columns(&["z"]));
-        assert_eq!(memory.columns("a"), columns(&["z"]));
+        assert_eq!(memory.trees("a"), columns(&["z"]));
     }
 
     #[test]
@@ -190,9 +193,9 @@ mod tests {
         }
         memory.write(&disk).unwrap();
         let again = DatasetMemory::read(&disk);
-        assert_eq!(again.columns("0"), KnownTrees::new());
-        assert_eq!(again.columns("1"), columns(&["x"]));
+        assert_eq!(again.trees("0"), KnownTrees::new());
+        assert_eq!(again.trees("1"), columns(&["x"]));
         files::write(&file, &files::read(&file, 1 << 20).unwrap()[1..]).unwrap();
-        assert_eq!(DatasetMemory::read(&disk).columns("1"), KnownTrees::new());
+        assert_eq!(DatasetMemory::read(&disk).trees("1"), KnownTrees::new());
     }
 }

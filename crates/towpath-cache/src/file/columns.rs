@@ -50,6 +50,8 @@ struct State {
     is_early: bool,
     /// Whether the next file of the dataset was requested.
     has_successor: bool,
+    /// Whether columns of this reader were added to those of the dataset.
+    has_added: bool,
 }
 
 #[derive(Debug, Default)]
@@ -122,10 +124,13 @@ impl CachedFile {
         let known = self.0.known_trees();
         let mut state = self.0.columns.state();
         state.is_early = false;
+        let is_root = !matches!(state.phase, Phase::Off);
         let ahead = state.reads.expect(&known);
         drop(state);
         self.0.fetch_together(&ahead);
-        self.0.open_successor();
+        if is_root {
+            self.0.open_successor();
+        }
     }
 
     /// Records the reads of a request, and fetches what their columns need next. Returns whether they are of columns.
@@ -134,7 +139,7 @@ impl CachedFile {
             return false;
         }
         let mut state = self.0.columns.state();
-        let State { phase, reads, has_successor, .. } = &mut *state;
+        let State { phase, reads, has_added, .. } = &mut *state;
         let (mut due, mut ahead) = (Vec::new(), None);
         let is_reading = match phase {
             Phase::Off => return false,
@@ -147,15 +152,16 @@ impl CachedFile {
                 *reading > 0
             }
         };
-        let next = (!*has_successor && ahead.is_some()).then(|| reads.active());
+        let read = (!*has_added && ahead.is_some()).then(|| reads.active());
+        *has_added |= read.is_some();
         if is_reading {
             state.keep(ranges);
         }
         drop(state);
         due.into_iter().for_each(|(file, key)| self.0.read_tree(file, key, KnownTree::default()));
-        self.0.fetch_together(ahead.as_deref().unwrap_or_default());
-        if let Some(read) = next {
-            self.0.open_successor_of(read);
+        self.0.fetch_ahead(ahead.as_deref().unwrap_or_default());
+        if let Some(read) = read {
+            self.0.add_read(read);
         }
         ahead.is_some()
     }
@@ -164,23 +170,26 @@ impl CachedFile {
 impl OpenedFile {
     /// Requests ranges that a reader has not requested.
     pub(super) fn fetch_ahead(&self, ranges: &[Range<u64>]) {
-        if !ranges.is_empty() {
-            self.request(ranges).iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
-        }
+        self.fetch_parts(ranges, CHUNK_BYTES);
     }
 
-    /// Requests ranges of columns or of the index, which are needed together. Over one connection they are all small enough
-    /// to leave in one vector.
-    fn fetch_together(&self, ranges: &[Range<u64>]) {
-        let part_bytes = if self.source.has_separate_connections() { CHUNK_BYTES } else { VECTOR_RANGE_BYTES as u64 };
+    fn fetch_parts(&self, ranges: &[Range<u64>], part_bytes: u64) {
         if !ranges.is_empty() {
             let flights = self.request_with(ranges, part_bytes, None);
             flights.iter().for_each(|flight| self.account.record_ahead(flight.range.clone()));
         }
     }
 
-    /// Opens the next file of the dataset, of which these columns have been read so far.
-    fn open_successor_of(&self, read: KnownTrees) {
+    /// Requests ranges for which a reader waits: of the index, or the first ones of expected columns. Over one connection they
+    /// are all small enough for vectors, which saves a round trip if the versions of the origin are weak, and costs the
+    /// checksums of pages.
+    fn fetch_together(&self, ranges: &[Range<u64>]) {
+        let is_one_connection = !self.source.has_separate_connections();
+        self.fetch_parts(ranges, if is_one_connection { VECTOR_RANGE_BYTES as u64 } else { CHUNK_BYTES });
+    }
+
+    /// Adds what was read so far to the memory of the dataset, and opens its next file.
+    fn add_read(&self, read: KnownTrees) {
         if let Some(memory) = &self.memory {
             memory.add(self.dataset(), read);
         }
@@ -201,7 +210,7 @@ impl OpenedFile {
 
     /// Returns what the last reader of the dataset read.
     fn known_trees(&self) -> KnownTrees {
-        self.memory.as_ref().map(|memory| memory.columns(&self.dataset())).unwrap_or_default()
+        self.memory.as_ref().map(|memory| memory.trees(&self.dataset())).unwrap_or_default()
     }
 
     /// Continues with the directories of the file: reads the trees whose columns are known, and those that were read.
@@ -244,7 +253,7 @@ impl OpenedFile {
             reads
         });
         let mut state = self.columns.state();
-        let State { phase, reads: all, early: now, is_early, has_successor, .. } = &mut *state;
+        let State { phase, reads: all, early: now, is_early, has_added, .. } = &mut *state;
         let later = now.get(early.len()..).unwrap_or_default();
         let ahead = match reads {
             Some(reads) if *is_early => {
@@ -254,7 +263,8 @@ impl OpenedFile {
             Some(reads) => all.add(reads, later),
             None => Vec::new(),
         };
-        let read = (!*has_successor && !*is_early).then(|| all.active()).filter(|read| !read.is_empty());
+        let read = (!*has_added && !*is_early).then(|| all.active()).filter(|read| !read.is_empty());
+        *has_added |= read.is_some();
         if let Phase::Open { reading, .. } = phase {
             *reading -= 1;
             if *reading == 0 {
@@ -264,7 +274,7 @@ impl OpenedFile {
         drop(state);
         self.fetch_together(&ahead);
         if let Some(read) = read {
-            self.open_successor_of(read);
+            self.add_read(read);
         }
     }
 }

@@ -30,7 +30,7 @@ use super::{
     server::root_url,
     session_setup::SessionInfo,
     software::ServerSoftware,
-    spread::{BUSY_BYTES, Meter, SessionLoad},
+    spread::{Meter, SessionLoad},
 };
 use slots::Slots;
 
@@ -39,10 +39,6 @@ const OPEN_ANSWER_BYTES: usize = 64 << 10;
 
 /// Maximum length of the response to the query for the software of the server, in bytes.
 const SOFTWARE_ANSWER_BYTES: usize = 4096;
-
-/// Number of bytes in flight that are assumed to take longer than the start of another session, before this one has a
-/// rate.
-const QUEUED_BYTES: usize = 8 << 20;
 
 /// Number of pieces of spread uploads queued in one session: one being written to the kernel, and one that follows
 /// without a pause. Further pieces wait for whichever session has capacity, so that fast sessions get more.
@@ -187,13 +183,16 @@ impl Session {
         self.meter().session_load(self.load.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the data in flight take longer than some round trips, as far as is known.
-    pub(super) fn has_queue_of(&self, round_trips: u32) -> bool {
+    /// Returns whether the data in flight are at least `bytes`, and take longer than some round trips as far as is known.
+    pub(super) fn queue_exceeds(&self, bytes: usize, round_trips: u32) -> bool {
         let load = self.load.load(Ordering::Relaxed);
+        if load < bytes {
+            return false;
+        }
         let round_trip = self.connection.tap().and_then(|tap| tap.look()).map(|connection| connection.info.min_rtt);
-        match (self.meter().duration(load), round_trip) {
-            (Some(queue), Some(round_trip)) => load >= BUSY_BYTES && queue > round_trip * round_trips,
-            _ => load >= QUEUED_BYTES,
+        match (self.meter().duration(load), round_trip.filter(|round_trip| !round_trip.is_zero())) {
+            (Some(queue), Some(round_trip)) => queue > round_trip * round_trips,
+            _ => true,
         }
     }
 

@@ -34,10 +34,13 @@ use crate::{
     token::{NO_TOKEN, Tokens, WithholdReason, are_credentials_useless},
 };
 
-/// Round trips of a request in another session: the open of the file there, and itself.
+/// Minimum number of bytes in flight for the start of a session without them.
+const QUEUED_BYTES: usize = 8 << 20;
+
+/// Round trips of a request in another session: the open of the file there, and the request.
 const OTHER_ROUND_TRIPS: u32 = 2;
 
-/// The same with the start of the session: connection, login.
+/// Round trips of a request in a new session: connection, login, open, and the request.
 const NEW_ROUND_TRIPS: u32 = 4;
 
 /// The user at a server.
@@ -143,15 +146,15 @@ impl Site {
         spread::choose(&known, self.dialer.connection_limit())
     }
 
-    /// Returns the number of the session for a request that should not wait for bulk data: the first one unless it is
-    /// busy, then one that carries none, if the wait is longer than a request there.
+    /// Returns the number of the session for a request that should not wait for bulk data: the first one, unless its data in
+    /// flight take longer than the request in one that carries none, with the start of that if it is missing.
     pub(super) fn quiet_session(&self) -> usize {
         let number = self.dialer.connection_limit();
-        let slots = self.slots();
-        let session = |number| slots.get(number).and_then(Option::as_ref);
+        let session = |number| self.slots().get(number).and_then(Clone::clone);
         let is_ready = session(number).is_some_and(|session| session.is_alive() && session.established().is_some());
-        let round_trips = if is_ready { OTHER_ROUND_TRIPS } else { NEW_ROUND_TRIPS };
-        let is_quiet_better = session(0).is_some_and(|first| first.has_queue_of(round_trips));
+        let (bytes, round_trips) =
+            if is_ready { (spread::BUSY_BYTES, OTHER_ROUND_TRIPS) } else { (QUEUED_BYTES, NEW_ROUND_TRIPS) };
+        let is_quiet_better = session(0).is_some_and(|first| first.queue_exceeds(bytes, round_trips));
         if is_quiet_better { number } else { 0 }
     }
 

@@ -60,8 +60,8 @@ pub(super) fn choose(known: &[SessionLoad], count: usize) -> usize {
 pub(super) struct Meter {
     carried: usize,
     rate: Option<f64>,
-    /// Highest mean rate from the start of work to any later time of it.
-    best_rate: Option<f64>,
+    /// Mean rate since work resumed, the last time that there was much of it.
+    busy_rate: Option<f64>,
     /// When work resumed, and bytes carried by then.
     resumed: (Instant, usize),
     /// Start of the current measurement, and bytes carried by then.
@@ -71,7 +71,7 @@ pub(super) struct Meter {
 impl Meter {
     /// Creates a meter of a session that has carried no data.
     pub(super) fn new(now: Instant) -> Self {
-        Self { carried: 0, rate: None, best_rate: None, resumed: (now, 0), began: (now, 0) }
+        Self { carried: 0, rate: None, busy_rate: None, resumed: (now, 0), began: (now, 0) }
     }
 
     /// Restarts the measurement when work resumes, so that the pause is excluded.
@@ -83,10 +83,9 @@ impl Meter {
     pub(super) fn carries(&mut self, bytes: usize, now: Instant) {
         self.carried = self.carried.saturating_add(bytes);
         let (since, before) = self.resumed;
-        let busy = now.saturating_duration_since(since);
-        if busy >= MEASURE {
-            let rate = self.carried.saturating_sub(before) as f64 / busy.as_secs_f64();
-            self.best_rate = Some(self.best_rate.map_or(rate, |best| best.max(rate)));
+        let (busy, carried) = (now.saturating_duration_since(since), self.carried.saturating_sub(before));
+        if busy >= MEASURE && carried >= BUSY_BYTES {
+            self.busy_rate = Some(carried as f64 / busy.as_secs_f64());
         }
         let (since, before) = self.began;
         let time = now.saturating_duration_since(since);
@@ -101,9 +100,9 @@ impl Meter {
         SessionLoad { load, carried: self.carried, rate: self.rate }
     }
 
-    /// Returns how long `load` takes at the best rate so far; `None` if there is none.
+    /// Returns how long `load` takes at the last rate of much data; `None` if there was none. One of few data says little.
     pub(super) fn duration(&self, load: usize) -> Option<Duration> {
-        Duration::try_from_secs_f64(load as f64 / self.best_rate?.max(1.0)).ok()
+        Duration::try_from_secs_f64(load as f64 / self.busy_rate?.max(1.0)).ok()
     }
 }
 
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_measured_by_the_best_rate() {
+    fn a_queue_is_measured_by_the_last_rate_of_much_data() {
         let (start, mut meter) = (clock::now(), Meter::new(clock::now()));
         assert_eq!(meter.duration(PIECE), None);
         // Few bytes first, and most of them at once.

@@ -46,7 +46,7 @@ fn groups(ranges: Vec<ByteRange>) -> Vec<Vec<IndexedRange>> {
     let mut groups: Vec<Vec<IndexedRange>> = Vec::new();
     let mut bytes = usize::MAX;
     for (index, range) in ranges.into_iter().enumerate() {
-        let length = range.length.saturating_add(VectorElement::LEN);
+        let length = range.length;
         let fits = groups.last().is_some_and(|group| group.len() < MAX_ELEMENTS)
             && bytes.saturating_add(length) <= MAX_VECTOR_BYTES
             && range.length <= MAX_ELEMENT_BYTES;

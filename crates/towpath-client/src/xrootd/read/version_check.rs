@@ -11,8 +11,8 @@
 //! | XRootD, `readv` | a `stat` right behind it in the session, in the same round trip |
 //! | others | a `stat` after the response |
 //!
-//! The last one has a session without bulk data if the first one is busy; behind them it would wait until all of them
-//! arrived.
+//! The last one has a session without bulk data if those in flight in the first one take longer than a request there;
+//! behind them it would wait until all of them arrived.
 //!
 //! [`OpenOptions::confirms`]: towpath_store::OpenOptions::confirms
 
