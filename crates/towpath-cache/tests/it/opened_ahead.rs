@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use towpath_cache::{Cache, CacheOptions, CacheStore};
 use towpath_store::{
-    CacheDirectives, Caller, CreateOptions, Expectation, OpenOptions, Overwrite, ReadHandle, Residency, Store,
+    CacheDirectives, Caller, CreateOptions, Expectation, Fault, OpenOptions, Overwrite, ReadHandle, Residency, Store,
     StorePath, memory::MemoryStore,
 };
 use towpath_testkit::fault::{FaultStore, Faults, ReadFaults};
@@ -127,6 +127,17 @@ async fn the_file_behind_an_opened_one_is_opened_if_the_dataset_is_known() {
 }
 
 #[tokio::test]
+async fn an_open_of_an_unknown_dataset_opens_nothing_more() {
+    let site = Site::new(ReadFaults::default());
+    site.put("/run_1.root", 1).await;
+    site.put("/run_2.root", 2).await;
+    let _first = site.open("/run_1.root", CacheDirectives::default()).await;
+    site.until_fetched(1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(site.fetched_files(), 1);
+}
+
+#[tokio::test]
 async fn a_reader_gets_the_file_that_its_path_has() {
     let checked = CacheDirectives { max_age_s: Some(0), ..CacheDirectives::default() };
     for faults in [ReadFaults::default(), shared()] {
@@ -137,6 +148,19 @@ async fn a_reader_gets_the_file_that_its_path_has() {
             assert_eq!(site.read_second(directives).await, content(3));
         }
     }
+}
+
+#[tokio::test]
+async fn a_reader_never_gets_a_file_that_was_replaced() {
+    let site = Site::with_two_files(shared()).await;
+    site.until_fetched(2).await;
+    // Another client of the storage has the former file open, so that all opens get it.
+    let held = site.origin.open(&Caller::local(), &path("/run_2.root"), OpenOptions::default()).await.unwrap();
+    site.put("/run_2.root", 3).await;
+    let opened = site.cached.open(&Caller::local(), &path("/run_2.root"), OpenOptions::default()).await;
+    assert_eq!(opened.unwrap_err().fault(), Fault::Unavailable);
+    drop(held);
+    assert_eq!(site.read_second(CacheDirectives::default()).await, content(3));
 }
 
 #[tokio::test]
