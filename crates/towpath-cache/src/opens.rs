@@ -82,7 +82,8 @@ impl CacheStore {
         let lookup = self.look_up(target, options.cache).await?;
         // A client that demands a version, or that it is checked, gets a request of its own.
         let is_special = options.version.is_some() || options.cache != CacheDirectives::default();
-        let ahead = self.ahead.take(target).filter(|_| !is_special);
+        let ahead = if options.cache.only_if_cached { None } else { self.take_ahead(caller, target) };
+        let ahead = ahead.filter(|_| !is_special);
         if options.version.is_none()
             && let Some(known) = lookup.usable()
         {
@@ -132,6 +133,11 @@ impl CacheStore {
         if self.missing.contains(target) {
             return Ok(None);
         }
+        let lookup = self.look_up(target, CacheDirectives::default()).await?;
+        // A reader needs no request for it.
+        if lookup.usable().is_some() {
+            return Ok(None);
+        }
         let stat = self.origins.call(|origin| {
             async move { origin.store.stat(&origin.identity(caller), &origin.path(target)?).await }.boxed()
         });
@@ -140,7 +146,6 @@ impl CacheStore {
         if found.residency.is_offline() {
             return Ok(None);
         }
-        let lookup = self.look_up(target, CacheDirectives::default()).await?;
         let options = OpenOptions { verifies_digests: false, ..OpenOptions::default() };
         let requested_ns = clock::unix_ns();
         let open = OriginOpen { store: self, caller, target, lookup, options, ahead: Mutex::default(), requested_ns };

@@ -138,6 +138,31 @@ async fn an_open_of_an_unknown_dataset_opens_nothing_more() {
 }
 
 #[tokio::test]
+async fn a_reader_that_opens_one_file_after_the_other_gets_more() {
+    // Two from a storage that tells what is on tape.
+    for (faults, fetched) in [(shared(), [1, 4, 5, 6]), (ReadFaults::default(), [1, 3, 4, 5])] {
+        let site = Site::new(faults);
+        for number in 1..=6 {
+            site.put(&format!("/run_{number}.root"), number).await;
+        }
+        // It reads no columns, as one that counts entries first.
+        for (number, fetched) in (1..=4).zip(fetched) {
+            let file = site.open(&format!("/run_{number}.root"), CacheDirectives::default()).await;
+            assert_eq!(file.read(0, SIZE).await.unwrap(), content(number));
+            site.until_fetched(fetched).await;
+        }
+        // One that reads nothing but what the cache has.
+        let options = OpenOptions {
+            cache: CacheDirectives { only_if_cached: true, ..CacheDirectives::default() },
+            ..OpenOptions::default()
+        };
+        let _ = site.cached.open(&Caller::local(), &path("/run_5.root"), options).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(site.fetched_files(), fetched[3]);
+    }
+}
+
+#[tokio::test]
 async fn a_reader_gets_the_file_that_its_path_has() {
     let checked = CacheDirectives { max_age_s: Some(0), ..CacheDirectives::default() };
     for faults in [ReadFaults::default(), shared()] {

@@ -55,7 +55,7 @@ pub(crate) struct CacheConfig {
     pub retry_time: HumanDuration,
     /// Whether the next baskets or pages of the columns that a client reads are fetched ahead, in files with names that end
     /// in `.root`, or in `.root.` and a number. Their first 64 KiB and their end are fetched when they are opened, and the
-    /// next file of the dataset is opened before it is requested.
+    /// next files of the dataset are opened before they are requested.
     pub columns: bool,
     /// Limits of the space that the cache takes.
     pub space: SpaceConfig,
