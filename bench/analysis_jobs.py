@@ -4,6 +4,8 @@ Each sample is one process that reads a few files one after the other; caches ar
 the first file.
 
 - `columns`: two of 152 columns of the file of the tests: 287 MB; both columns are 9.4 MB in 4,926 baskets.
+- `modern-ttree`, `modern-rntuple`: the same columns, as ROOT 6.40 writes them by default (`analysis_trees.py`).
+- `small`: all of 2,000 columns of 8 KB.
 - `sites`: the same file from the sites of Campos Plasencia, Couturier and Rademakers (CHEP 2010), by ROOT with the sizes of its cache there.
 - `faults`: opens of a storage with faults (`analysis_faults.py`).
 - `scaling`: sixteen files at once, by threads and by processes (`analysis_scaling.py`).
@@ -12,13 +14,14 @@ the first file.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import analysis_faults
 import analysis_scaling
@@ -32,12 +35,16 @@ from wan_cells import Scale, cells
 from wan_lab import Emulation, Lab, NetworkPath
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
-QUERY = pathlib.Path(__file__).with_name("analysis_query.py")
+QUERY, TREES, NANOAOD = (pathlib.Path(__file__).with_name(f"{name}.py") for name in ("analysis_query", "analysis_trees", "nanoaod"))
 USEFUL_BYTES = 9_450_000
 """Bytes of the baskets of both columns of the file of the tests."""
 PATHS = [NetworkPath(rtt_ms, "10Gbit") for rtt_ms in (0, 10, 100, 240)]
 NANOAOD_PATHS = [NetworkPath(rtt_ms, "10Gbit") for rtt_ms in (0, 10, 50, 100, 240)]
-SITES = [NetworkPath(rtt_ms, rate) for rtt_ms, rate in ((0.3, "100Mbit"), (2, "10Mbit"), (11, "100Mbit"), (22, "100Mbit"), (72, "8Mbit"), (240, "10Gbit"))]
+FAR_PATHS = [NetworkPath(rtt_ms, "10Gbit") for rtt_ms in (100, 240)]
+SITES = [
+    NetworkPath(rtt_ms, rate)
+    for rtt_ms, rate in ((0.3, "100Mbit"), (2, "10Mbit"), (11, "100Mbit"), (22, "100Mbit"), (72, "8Mbit"), (240, "10Gbit"))
+]
 LIMIT_S = 120.0
 
 
@@ -50,8 +57,9 @@ class Files:
     """Bytes of the blocks that are read of one file."""
 
 
-COLUMNS_FILES = Files({"cold": "other.root", "warm": "run_1.root", "next": "run_2.root"}, USEFUL_BYTES)
+COLUMNS_FILES = Files({"cold": "other.root", "warm": "run_1.root", "next": "run_2.root", "third": "run_3.root"}, USEFUL_BYTES)
 """The first one is of another dataset."""
+SMALL_FILES = {"cold": "other.root", "warm": "run_1.root"}
 SITES_FILES = Files({"cold": "run_1.root", "next": "run_2.root"}, USEFUL_BYTES)
 NANOAOD_FILES = {"cold": "run_1.root", "next": "run_2.root", "again": "run_1.root"}
 
@@ -129,7 +137,26 @@ def column_rows(queries: Queries, rtt_ms: float) -> list[Contender]:
     rows += [queries.through(reader, kind) for reader in ("root", "root-off") for kind in COLUMNS.values()]
     rows += [queries.through("root", kind) for kind in XCACHES]
     rows += [queries.through("root-off", XCACHES[1])] if rtt_ms <= 10 else []
-    return [*rows, queries.through("uproot", COLUMNS["xrootd5"])]
+    return [*rows, queries.through("uproot", COLUMNS["xrootd5"]), *dask_rows(queries)]
+
+
+def dask_rows(queries: Queries) -> list[Contender]:
+    return [queries.direct(reader, "xrootd5") for reader in ("dask", "towpath-dask")]
+
+
+def modern_rows(readers: tuple[str, ...]) -> Rows:
+    """Returns the rows of each reader: directly, through our cache, and through XCache; and those of `towpath.fs`."""
+
+    def rows(queries: Queries, _: float) -> list[Contender]:
+        made = [queries.direct(reader, "xrootd5") for reader in (*readers, "towpath")]
+        return made + [queries.through(reader, kind) for reader in readers for kind in (COLUMNS["xrootd5"], XCACHES[1])]
+
+    return rows
+
+
+def small_rows(queries: Queries, _: float) -> list[Contender]:
+    rows = [queries.direct(reader, origin) for origin in ("xrootd5", "towpath") for reader in ("uproot-all", "towpath-all")]
+    return [*rows, queries.through("uproot-all", COLUMNS["xrootd5"])]
 
 
 def site_rows(queries: Queries, _: float) -> list[Contender]:
@@ -186,12 +213,35 @@ def sites(settings: Settings) -> dict:
     return measured(settings, tree_of_tests(), SITES_FILES, SITES, "uproot", site_rows)
 
 
+@contextlib.contextmanager
+def made(settings: Settings, *words: object) -> Iterator[pathlib.Path]:
+    """Makes a file with a program of this directory, which gets its path last. It is removed afterwards."""
+    with scratch(str(settings.disk), "tree") as directory:
+        tree = directory / "tree.root"
+        output(python(), *words, tree)
+        yield tree
+
+
+def planned_bytes(settings: Settings, tree: pathlib.Path, columns: list[str]) -> int:
+    """Returns the bytes of the blocks of columns."""
+    return json.loads(output(settings.machine.towpath_binary, "plan", "--json", "--columns", ",".join(columns), tree))["bytes"]
+
+
+def modern(settings: Settings, layout: str, readers: tuple[str, ...]) -> dict:
+    with made(settings, TREES, layout, tree_of_tests()) as tree:
+        files = Files(COLUMNS_FILES.names, planned_bytes(settings, tree, ["E33", "rawtr"]))
+        return measured(settings, tree, files, FAR_PATHS, "uproot", modern_rows(readers))
+
+
+def small(settings: Settings) -> dict:
+    with made(settings, TREES, "small") as tree:
+        files = Files(SMALL_FILES, planned_bytes(settings, tree, ["*"]))
+        return measured(settings, tree, files, FAR_PATHS, "uproot-all", small_rows)
+
+
 def nanoaod_columns(settings: Settings, layout: str) -> dict:
-    with scratch(str(settings.disk), "nanoaod") as directory:
-        tree = directory / "nanoaod.root"
-        output(python(), pathlib.Path(__file__).with_name("nanoaod.py"), os.environ["NANOAOD_BRANCH_SIZES"], layout, tree)
-        planned = json.loads(output(settings.machine.towpath_binary, "plan", "--json", "--columns", ",".join(NANOAOD_COLUMNS), tree))
-        files = Files(NANOAOD_FILES, planned["bytes"])
+    with made(settings, NANOAOD, os.environ["NANOAOD_BRANCH_SIZES"], layout) as tree:
+        files = Files(NANOAOD_FILES, planned_bytes(settings, tree, NANOAOD_COLUMNS))
         return measured(settings, tree, files, NANOAOD_PATHS, "uproot-25", nanoaod_rows)
 
 
@@ -203,6 +253,8 @@ def scaling(settings: Settings) -> dict:
     return analysis_scaling.scaling(settings, python(), tree_of_tests(), [*COLUMNS.values(), XCACHES[1]])
 
 
-JOBS = {"columns": Job(columns, 40), "sites": Job(sites, 60), "faults": Job(faults, 30), "scaling": Job(scaling, 20)}
+JOBS = {"columns": Job(columns, 40), "sites": Job(sites, 60), "faults": Job(faults, 30), "scaling": Job(scaling, 20), "small": Job(small, 10)}
+for layout, readers in {"ttree": ("root", "uproot"), "rntuple": ("frame", "uproot")}.items():
+    JOBS[f"modern-{layout}"] = Job(lambda settings, layout=layout, readers=readers: modern(settings, layout, readers), 20)
 if "NANOAOD_BRANCH_SIZES" in os.environ:
     JOBS |= {f"nanoaod-{layout}": Job(lambda settings, layout=layout: nanoaod_columns(settings, layout), 30) for layout in ("ttree", "rntuple")}

@@ -2,9 +2,10 @@
 
     python analysis_query.py READER URL...
 
-READER is `root` with ROOT's cache as it is, `root-64k` and `root-10m` with one of that size, `root-off` without it, `uproot` with
-fsspec-xrootd, or `towpath` for uproot with `towpath.fs`: two columns of the tree `T`. `uproot-25` and `towpath-25` read 25 columns of the tree
-`Events` (`nanoaod.py`). The start of the interpreter, and the first use of the reader on a local file that WARM_UP_FILE names, are not timed.
+READER is `root` with ROOT's cache as it is, `root-64k` and `root-10m` with one of that size, `root-off` without it, `frame` for RDataFrame,
+`uproot` with fsspec-xrootd, `towpath` for uproot with `towpath.fs`, or `dask` and `towpath-dask` for uproot with dask-awkward: two columns
+of the tree `T`. `uproot-25` and `towpath-25` read 25 columns of the tree `Events` (`nanoaod.py`), `uproot-all` and `towpath-all` all of
+`T`. The start of the interpreter, and the first use of the reader on a local file that WARM_UP_FILE names, are not timed.
 """
 
 import json
@@ -17,16 +18,36 @@ from collections.abc import Callable
 import nanoaod
 
 QUERY = 'long query(TTree* tree) { return tree->Draw("rawtr", "E33>5", "goff"); }'
+FRAME = """
+#include <ROOT/RDataFrame.hxx>
+long query(const std::string& url) {
+    ROOT::RDataFrame frame("T", url);
+    auto chosen = frame.Filter([](double energy) { return energy > 5; }, {"E33"});
+    return *chosen.Define("count", [](const ROOT::RVecD& samples) { return long(samples.size()); }, {"rawtr"}).Sum<long>("count");
+}
+"""
 
 
-def root_reader(cache_bytes: "int | None"):
-    """Returns a function that reads a file with ROOT. The result is the number of values of the second column where the first is above 5."""
+def root(declaration: str):
+    """Returns ROOT with a function. All return the number of values of the second column where the first is above 5."""
     warnings.simplefilter("ignore")  # the wheel warns that it is an alpha release
     import ROOT
 
     ROOT.gROOT.SetBatch(True)
     ROOT.gSystem.Load("libNetxNG")
-    ROOT.gInterpreter.Declare(QUERY)
+    ROOT.gInterpreter.Declare(declaration)
+    return ROOT
+
+
+def frame_reader():
+    """Returns a function that reads a file with RDataFrame, which opens it with the first read."""
+    ROOT = root(FRAME)
+    return lambda url: (time.monotonic(), int(ROOT.query(url)))
+
+
+def root_reader(cache_bytes: "int | None"):
+    """Returns a function that reads a file with ROOT."""
+    ROOT = root(QUERY)
 
     def read(url: str) -> "tuple[float, int]":
         file = ROOT.TFile.Open(url)
@@ -43,10 +64,9 @@ def root_reader(cache_bytes: "int | None"):
     return read
 
 
-def uproot_reader(is_towpath: bool, name: str, columns: "list[str]", result: Callable[[dict], int]):
-    """Returns a function that reads columns of the tree `name` of a file with uproot."""
+def use_file_system(is_towpath: bool) -> None:
+    """Makes fsspec use `towpath.fs` or fsspec-xrootd."""
     import fsspec
-    import uproot
 
     if is_towpath:
         import towpath.fs
@@ -56,6 +76,12 @@ def uproot_reader(is_towpath: bool, name: str, columns: "list[str]", result: Cal
         import fsspec_xrootd  # noqa: F401 - not timed, as the import of towpath.fs is not
 
         fsspec.register_implementation("root", "fsspec_xrootd.XRootDFileSystem", clobber=True)
+
+
+def uproot_reader(is_towpath: bool, name: str, columns: "list[str] | None", result: Callable[[dict], int]):
+    """Returns a function that reads columns of the tree `name` of a file with uproot; `None` stands for all."""
+    use_file_system(is_towpath)
+    import uproot
 
     def read(url: str) -> "tuple[float, int]":
         with uproot.open({url: None}) as file:
@@ -67,7 +93,23 @@ def uproot_reader(is_towpath: bool, name: str, columns: "list[str]", result: Cal
     return read
 
 
+def dask_reader(is_towpath: bool):
+    """Returns a function that reads both columns with dask-awkward, in one thread."""
+    use_file_system(is_towpath)
+    import awkward
+    import uproot
+
+    def read(url: str) -> "tuple[float, int]":
+        events = uproot.dask({url: "T"})
+        opened = time.monotonic()
+        chosen = events["rawtr"][events["E33"] > 5].compute(scheduler="sync")
+        return opened, int(awkward.count(chosen, axis=None))
+
+    return read
+
+
 TWO = ("T", ["E33", "rawtr"], lambda arrays: int(arrays["rawtr"][arrays["E33"] > 5].size))
+ALL = ("T", None, lambda arrays: sum(int(values[::97].sum()) for values in arrays.values()))
 NANOAOD = ("Events", nanoaod.COLUMNS, lambda arrays: sum(int(values[::97].sum()) for values in arrays.values()))
 
 READERS = {
@@ -75,8 +117,13 @@ READERS = {
     "root-10m": lambda: root_reader(10_000_000),
     "root-64k": lambda: root_reader(64_000),
     "root-off": lambda: root_reader(0),
+    "frame": frame_reader,
     "uproot": lambda: uproot_reader(False, *TWO),
     "towpath": lambda: uproot_reader(True, *TWO),
+    "dask": lambda: dask_reader(False),
+    "towpath-dask": lambda: dask_reader(True),
+    "uproot-all": lambda: uproot_reader(False, *ALL),
+    "towpath-all": lambda: uproot_reader(True, *ALL),
     "uproot-25": lambda: uproot_reader(False, *NANOAOD),
     "towpath-25": lambda: uproot_reader(True, *NANOAOD),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import shutil
+import subprocess
 
 from cache_site import Site, SiteReaders, settle_time
 from caches import CacheKind
@@ -15,6 +16,8 @@ from wan_cells import Scale, cells
 from wan_lab import Emulation, Lab, NetworkPath
 
 THREADS = pathlib.Path(__file__).with_name("analysis_threads.py")
+PROCESSORS = pathlib.Path(__file__).with_name("processors.c")
+"""ROOT starts at most one thread for each processor: a library that shows it sixteen of them."""
 FILES = 16
 PATHS = [NetworkPath(rtt_ms, "10Gbit") for rtt_ms in (10, 100)]
 LIMIT_S = 300.0
@@ -34,13 +37,15 @@ class Readers(SiteReaders):
 
     python: str
     local: pathlib.Path
+    processors: pathlib.Path
+    """The library of `PROCESSORS`."""
     sums: list[float]
     """The results so far. All are the same."""
 
     def sample(self, kind: str, server: Server, title: str) -> ScalingSample:
         over = self.site.over
         before, used = over.totals(), server.cpu_s()
-        program = Program((self.python, str(THREADS), kind)).where(WARM_UP_FILE=str(self.local))
+        program = Program((self.python, str(THREADS), kind)).where(WARM_UP_FILE=str(self.local), LD_PRELOAD=str(self.processors))
         found = self.site.run(program(*(server.root(f"run_{number}.root") for number in range(1, FILES + 1))))
         self.sums.append(found["sum"])
         if found["sum"] != self.sums[0]:
@@ -60,9 +65,11 @@ def scaling(settings: Settings, python: str, tree: pathlib.Path, caches: list[Ca
         for number in range(2, FILES + 1):
             (root / f"run_{number}.root").hardlink_to(first)
         root.chmod(0o755)
+        processors = root / "processors.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", processors, PROCESSORS], check=True)
 
         def contenders_at(over: Lab, machine: Machine, servers: dict[str, Server]) -> list[Contender]:
-            readers = Readers(Site.at(over, machine, servers, scale, settings.disk), python, first, [])
+            readers = Readers(Site.at(over, machine, servers, scale, settings.disk), python, first, processors, [])
             rows = [readers.direct(kind, "xrootd5") for kind in KINDS]
             return rows + [readers.through(kind, cache) for cache in caches for kind in KINDS]
 

@@ -59,6 +59,8 @@ def main(kind: str, *urls: str) -> None:
     ROOT.gSystem.Load("libNetxNG")
     if kind == "threads":
         ROOT.EnableImplicitMT(len(urls))
+        if ROOT.GetThreadPoolSize() != len(urls):
+            sys.exit(f"ROOT started {ROOT.GetThreadPoolSize()} threads for {len(urls)} files")
     ROOT.selected([os.environ["WARM_UP_FILE"]])
     seconds, found = {"threads": by_threads, "processes": by_processes}[kind](list(urls))
     print(json.dumps({"seconds": seconds, "sum": found}))
