@@ -238,7 +238,9 @@ impl RemoteFile {
         if length == 0 {
             return Ok(buffer);
         }
-        if let Some(last) = self.pinned.get().and_then(|pinned| pinned.weak_end(offset)) {
+        if let Some(last) = self.pinned.get().and_then(|pinned| pinned.weak_end(offset))
+            && !self.has_unversioned_responses()
+        {
             Box::pin(self.fetch(last, 1, Vec::new())).await?;
             return Ok(buffer);
         }
@@ -272,7 +274,7 @@ impl RemoteFile {
             }
         }
         if let Some(pinned) = self.pinned.get()
-            && pinned.version.is_none()
+            && (pinned.version.is_none() || self.has_unversioned_responses())
             && offset >= pinned.metadata.size
         {
             self.look().await?;
@@ -282,9 +284,15 @@ impl RemoteFile {
         Ok(Fetch { file: self, next: offset, end, buffer, cuts, retry_state, first, wishes, is_conditional, is_ranged })
     }
 
+    /// Returns whether responses to GET have no version. XRootD 5.5 reports the time of the last change only in PROPFIND.
+    fn has_unversioned_responses(&self) -> bool {
+        matches!(self.answered.get(), Some(None))
+    }
+
     /// Checks that the file is unchanged, at a site whose responses have no version.
     async fn look(&self) -> Result<()> {
-        let Some(seen) = self.completed.get() else { return Ok(()) };
+        let seen = self.completed.get().or_else(|| self.pinned.get().map(|pinned| &pinned.metadata));
+        let Some(seen) = seen.filter(|seen| seen.mtime_ns.is_some()) else { return Ok(()) };
         let found = stat::stat(&self.site, &self.caller, &self.path, &self.target).await?;
         if (found.size, found.mtime_ns) == (seen.size, seen.mtime_ns) { Ok(()) } else { Err(changed()) }
     }
