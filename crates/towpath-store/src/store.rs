@@ -150,6 +150,10 @@ pub trait ReadHandle: Send + Sync + fmt::Debug {
     /// Returns `Changed` if the file no longer has the opened version. For users of [`Self::local_part`]; the reads
     /// above check it themselves. Never waits for the network.
     fn check_version(&self) -> Result<()>;
+
+    /// Closes the file, and returns when the storage has closed it: some do not let others write a file that is open. A
+    /// handle that is dropped closes it some time later. A read opens it again.
+    async fn close(&self) {}
 }
 
 /// Announced reads of a file ([`ReadHandle::prepare`]). Dropping it withdraws the announcement.

@@ -426,6 +426,14 @@ impl ReadHandle for RemoteFile {
     fn check_version(&self) -> Result<()> {
         if self.version_check.has_changed() { Err(self.changed().at(&self.path)) } else { Ok(()) }
     }
+
+    async fn close(&self) {
+        let streams = std::mem::take(&mut *self.streams());
+        for stream in streams.into_iter().flatten() {
+            // After a failure of the connection, the server closes the file by itself.
+            let _ = stream.file.close(None).await;
+        }
+    }
 }
 
 /// Sends a request for the metadata of an open file, after the requests that were submitted before.

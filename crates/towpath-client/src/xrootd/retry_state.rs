@@ -267,8 +267,13 @@ impl RetryState {
 
 /// Returns the error of an error response from the server at `root`, with the server's message.
 pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
-    let fault = reply.fault();
     let said = readable(&reply.message);
+    let fault = match reply.fault() {
+        // 5.5.3 responds with 3005 to all that has no code of its own, and the message of the system.
+        Fault::Io if said.contains("not a directory") => Fault::NotDirectory,
+        Fault::Io if said.contains("not empty") => Fault::NotEmpty,
+        fault => fault,
+    };
     let words = if said.is_empty() { fault.phrase() } else { &said };
     let error = Error::new(fault, words).in_store(root).with_code(reply.code.0);
     // An internal error is the fault of the server.

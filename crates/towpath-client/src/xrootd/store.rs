@@ -192,10 +192,7 @@ impl Store for XrootdStore {
         let removed = self.origin.send_request(caller, RequestOptions::change(path), |path| Rm { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
             // 5.5.3 also tries to remove a directory, and responds as to `remove_directory`.
-            Fault::AlreadyExists => Error::new(Fault::IsDirectory, error.message()).at(path),
-            Fault::Io if error.message().contains("not empty") => {
-                Error::new(Fault::IsDirectory, error.message()).at(path)
-            }
+            Fault::AlreadyExists | Fault::NotEmpty => Error::new(Fault::IsDirectory, error.message()).at(path),
             _ => error,
         })
     }
@@ -204,9 +201,8 @@ impl Store for XrootdStore {
         let removed =
             self.origin.send_request(caller, RequestOptions::change(path), |path| Rmdir { path }.into()).await;
         removed.map(|_| ()).map_err(|error| match error.fault() {
-            // 3018 means 'exists', and 5.5.3 responds with 3005: here both mean that the directory has entries.
+            // 3018 means 'exists': here that the directory has entries.
             Fault::AlreadyExists => Error::new(Fault::NotEmpty, error.message()).at(path),
-            Fault::Io if error.message().contains("not empty") => Error::new(Fault::NotEmpty, error.message()).at(path),
             _ => error,
         })
     }
