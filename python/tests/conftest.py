@@ -4,12 +4,15 @@ import os
 import select
 import signal
 import subprocess
+import sys
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+INTEROP = Path(__file__).parents[2] / "interop"
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 15
 HOST = "127.0.0.1"
@@ -85,20 +88,59 @@ def server(binary, tmp_path_factory):
         process.wait(30)
 
 
-@pytest.fixture(scope="session", params=["root", "dav"])
-def base(request, server):
-    """URL of the root of the server, with the file systems of towpath, also where another package has registered one for `root`."""
+@pytest.fixture(scope="session")
+def xrootd_server():
+    """A real xrootd, which another user runs; so everybody may write the files of the tests."""
+    sys.path.append(str(INTEROP))
+    from servers import start_xrootd
+
+    before = os.umask(0)
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        server = start_xrootd(Path(directory) / "xrootd")
+        try:
+            yield server
+        finally:
+            server.stop()
+            os.umask(before)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A directory at a server."""
+
+    directory: Path
+    base: str
+    """URL of the directory."""
+    is_xrootd: bool
+
+
+@pytest.fixture(scope="session", params=["towpath-root", "towpath-dav", "xrootd-root", "xrootd-dav"])
+def served(request):
+    """A server, with the file systems of towpath, also where another package has registered one for `root`."""
     # Not for tests that need no module in Rust.
     from towpath import fs
 
     fs.register()
-    _, address = server
-    return {"root": f"root://{address}/", "dav": f"dav://{address}"}[request.param]
+    program, scheme = request.param.split("-")
+    if program == "xrootd":
+        xrootd = request.getfixturevalue("xrootd_server")
+        directory, address = xrootd.root, f"{HOST}:{xrootd.port if scheme == 'root' else xrootd.http_port}"
+    else:
+        directory, address = request.getfixturevalue("server")
+    return Served(directory, f"{scheme}://{address}" + ("/" if scheme == "root" else ""), program == "xrootd")
+
+
+@pytest.fixture(scope="session")
+def base(served):
+    """URL of the root of a server."""
+    return served.base
 
 
 @pytest.fixture
-def area(base, server, tmp_path):
+def area(served, tmp_path):
     """URL and local path of a directory of this test."""
+    directory, base = served.directory, served.base
     name = tmp_path.name
-    (server[0] / name).mkdir(exist_ok=True)
-    return f"{base}/{name}", server[0] / name
+    (directory / name).mkdir(exist_ok=True)
+    return f"{base}/{name}", directory / name

@@ -122,15 +122,16 @@ def test_listings(area):
         fs.ls(f"{path}/c")
 
 
-def test_changes(area):
+def test_changes(area, served):
     url, local = area
     fs, path = fsspec.core.url_to_fs(url)
     fs.makedirs(f"{path}/a/b")
     with pytest.raises(FileExistsError):
         fs.makedirs(f"{path}/a/b")
     fs.makedirs(f"{path}/a/b", exist_ok=True)
-    with pytest.raises(FileExistsError):
-        fs.mkdir(f"{path}/a")
+    if not (served.is_xrootd and url.startswith("dav")):
+        with pytest.raises(FileExistsError):
+            fs.mkdir(f"{path}/a")
     fs.pipe_file(f"{path}/a/f", b"content")
     assert fs.checksum(f"{path}/a/f", "adler32") == ("adler32", f"{zlib.adler32(b'content'):08x}")
     fs.mv(f"{path}/a/f", f"{path}/a/b")
@@ -148,7 +149,7 @@ def test_changes(area):
         fs.rm_file(f"{path}/g")
 
 
-def test_directories_are_removed_when_they_are_empty(area):
+def test_directories_are_removed_when_they_are_empty(area, served):
     url, local = area
     fs, path = fsspec.core.url_to_fs(url)
     fs.pipe_file(f"{path}/d/f", b"x")
@@ -157,8 +158,9 @@ def test_directories_are_removed_when_they_are_empty(area):
     fs.rm_file(f"{path}/d/f")
     fs.rmdir(f"{path}/d")
     assert list(local.iterdir()) == []
-    with pytest.raises(FileNotFoundError):
-        fs.rmdir(f"{path}/d")
+    if not served.is_xrootd:
+        with pytest.raises(FileNotFoundError):
+            fs.rmdir(f"{path}/d")
 
 
 def test_no_method_is_one_of_fsspec_that_does_nothing():
@@ -167,15 +169,19 @@ def test_no_method_is_one_of_fsspec_that_does_nothing():
         assert getattr(getattr(fs, name), "__func__", None) is not getattr(fsspec.AbstractFileSystem, name)
 
 
-def test_writing(area):
+def test_writing(area, served):
     url, local = area
+    if served.is_xrootd and url.startswith("dav"):
+        pytest.skip("5.5 refuses some uploads of unknown length")
     (local / "f").write_bytes(b"old")
     with fsspec.open(f"{url}/f", "wb") as file:
         for part in range(40):
             file.write(bytes([part]) * 1_000_000)
-        assert (local / "f").read_bytes() == b"old", "visible when it is closed"
+        assert served.is_xrootd or (local / "f").read_bytes() == b"old", "visible when it is closed"
     assert (local / "f").read_bytes() == b"".join(bytes([part]) * 1_000_000 for part in range(40))
 
+    if served.is_xrootd:
+        return  # Such a server shows what is written, and removes an older file at once.
     fs, path = fsspec.core.url_to_fs(f"{url}/f")
 
     def write_half():
@@ -199,7 +205,7 @@ def test_writing(area):
         fs.open(path, "ab")
 
 
-def test_layers_end_like_their_file(area):
+def test_layers_end_like_their_file(area, served):
     url, local = area
     fs, path = fsspec.core.url_to_fs(f"{url}/f.txt.gz")
     text = "line\n" * 100_000
@@ -210,6 +216,8 @@ def test_layers_end_like_their_file(area):
     with fs.open(f"{path}.bin", "wb", compression="gzip") as file:
         file.write(b"bytes")
     assert gzip.decompress((local / "f.txt.gz.bin").read_bytes()) == b"bytes"
+    if served.is_xrootd:
+        return
     before = {name: (local / name).read_bytes() for name in os.listdir(local)}
 
     def fail(mode, compression):
@@ -226,13 +234,16 @@ def test_layers_end_like_their_file(area):
     assert {name: (local / name).read_bytes() for name in os.listdir(local)} == before
 
 
-def test_links_are_removed_and_not_followed(area):
+def test_links_are_removed_and_not_followed(area, served):
     url, local = area
+    if served.is_xrootd and url.startswith("dav"):
+        pytest.skip("5.5 removes no link to a directory")
     for name in ("kept/file", "tree/a/b", "tree/c"):
         (local / name).parent.mkdir(parents=True, exist_ok=True)
         (local / name).write_bytes(b"x")
-    (local / "tree/a/link").symlink_to(local / "kept")
-    (local / "root_link").symlink_to(local / "kept")
+    # XRootD takes absolute links for its own.
+    (local / "tree/a/link").symlink_to("../../kept")
+    (local / "root_link").symlink_to("kept")
     fs, path = fsspec.core.url_to_fs(url)
     with pytest.raises(NotImplementedError):
         fs.rm(f"{path}/tree", recursive=True, maxdepth=1)
@@ -249,8 +260,11 @@ def test_open_files_are_pickled(area):
     fs, path = fsspec.core.url_to_fs(f"{url}/f")
     file = fs.open(path)
     file.seek(3)
-    assert pickle.loads(pickle.dumps(file)).read(2) == b"34"
-    assert fs.open(path).info()["name"] == path and fs.info(path)["size"] == file.size == 10
+    with pickle.loads(pickle.dumps(file)) as copy:
+        assert copy.read(2) == b"34"
+    with fs.open(path) as other:
+        assert other.info()["name"] == path and fs.info(path)["size"] == file.size == 10
+    file.close()
     fs.pipe_file(path, memoryview(np.arange(3.0)))
     assert (local / "f").stat().st_size == 24
 
@@ -322,6 +336,8 @@ def test_a_file_that_changes_is_never_mixed(area):
     with fs.open(path) as file:
         assert file.read(10) == b"a" * 10 and fs.cat_file(path, 0, 5) == b"aaaaa"
         (local / "g").write_bytes(b"b" * 100_000)
+        # Servers tell the times of files in seconds.
+        os.utime(local / "g", (1_700_000_000, 1_700_000_000))
         os.replace(local / "g", local / "f")
         for read in (lambda: fs.cat_file(path, 50_000, 50_005), lambda: (file.seek(90_000), file.read(5))):
             with contextlib.suppress(OSError):

@@ -17,14 +17,16 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 use towpath_client::{ClientOptions, TokenSource};
-use towpath_mover::{Job, Mover, NoopObserver, Options, RemoteStores, SkipPolicy, StoreLocation, ThirdParty};
+use towpath_mover::{
+    Filter, Job, Mover, NoopObserver, Options, RemoteStores, Removal, SkipPolicy, StoreLocation, ThirdParty,
+};
 use towpath_proto::{
     checksum::Algorithm,
     url::{Location, shown},
 };
 use towpath_store::{
     ByteRange, Caller, Changes, CreateOptions, Entry, Error, Expectation, Fault, FileKind, ListOptions, Metadata,
-    OpenOptions, Overwrite, ReadHandle, Result, Secret, Store, StorePath, WriteHandle,
+    OpenOptions, Overwrite, ReadHandle, Result, Secret, Store, StorePath, VersionTag, WriteHandle,
     local::{LocalOptions, LocalStore, Scope},
 };
 
@@ -154,6 +156,24 @@ impl Storages {
         self.at(py, url, done, remove, none)
     }
 
+    /// Removes a directory with all that is in it. Links are removed, not followed. The error is the first one.
+    fn remove_tree(&self, py: Python<'_>, url: &str, done: Py<PyAny>) -> PyResult<Call> {
+        let remove = |place: StoreLocation| async move {
+            let mut errors = Vec::new();
+            Removal::new(&place, (&Filter::default(), &place.path), |error| errors.push(error)).run().await;
+            let others = errors.len().saturating_sub(1);
+            match errors.into_iter().next() {
+                None => Ok(()),
+                Some(first) if others == 0 => Err(first),
+                Some(first) => {
+                    let message = format!("{}; {others} more could not be removed", first.message());
+                    Err(first.with_message(message))
+                }
+            }
+        };
+        self.at(py, url, done, remove, none)
+    }
+
     /// Renames a file or directory within a storage.
     fn rename(&self, py: Python<'_>, from: &str, to: &str, replace: bool, done: Py<PyAny>) -> PyResult<Call> {
         self.runtime.check_process(py)?;
@@ -254,6 +274,16 @@ pub(crate) struct ReadFile {
 
 #[pymethods]
 impl ReadFile {
+    /// Closes the file at the storage.
+    fn close(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Call> {
+        let handle = self.handle.get();
+        let close = async move {
+            handle.close().await;
+            Ok(())
+        };
+        submit(py, &self.handle.runtime, done, close, none)
+    }
+
     /// The properties of the opened version.
     fn stat(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Call> {
         let handle = self.handle.get();
@@ -263,14 +293,19 @@ impl ReadFile {
 
     /// The bytes of a range; less at the end of the file.
     fn read(&self, py: Python<'_>, offset: u64, length: usize, done: Py<PyAny>) -> PyResult<Call> {
-        let handle = self.handle.get();
-        let read = located(self.place.clone(), async move { handle.read(offset, length).await });
+        let (handle, place) = (self.handle.get(), self.place.clone());
+        let read = located(self.place.clone(), async move {
+            let bytes = handle.read(offset, length).await?;
+            confirm(&*handle, &place).await?;
+            Ok(bytes)
+        });
         submit(py, &self.handle.runtime, done, read, |py, bytes| Ok(bytes_object(py, &bytes)?.into_any().unbind()))
     }
 
     /// The bytes of many ranges (offset, length), each cut off at the end of the file, or number and message of its error.
     fn read_ranges(&self, py: Python<'_>, ranges: Vec<(u64, usize)>, done: Py<PyAny>) -> PyResult<Call> {
         let (handle, place) = (self.handle.get(), self.place.clone());
+        let at = place.clone();
         let read = located(self.place.clone(), async move {
             let size = handle.metadata().await?.size;
             let within = |(offset, length): (u64, usize)| {
@@ -286,6 +321,7 @@ impl ReadFile {
                 while let Some((index, outcome)) = reads.next().await {
                     results[places[index]] = outcome;
                 }
+                confirm(&*handle, &at).await?;
             }
             Ok(results)
         });
@@ -332,6 +368,17 @@ impl WriteFile {
 }
 
 /// Adds a place to the error of an operation.
+/// Checks that what was read is of the opened version, which costs a round trip, unless each response has told it.
+async fn confirm(handle: &dyn ReadHandle, place: &StoreLocation) -> Result<()> {
+    let metadata = handle.metadata().await?;
+    let is_weak = metadata.version.as_ref().is_none_or(VersionTag::is_weak);
+    if is_weak && !place.store.capabilities().confirms {
+        // A read past the end compares the version.
+        handle.read(metadata.size, 1).await?;
+    }
+    Ok(())
+}
+
 async fn located<T>(place: StoreLocation, operation: impl Future<Output = Result<T>> + Send) -> Result<T> {
     operation.await.map_err(|error| place.locate(error))
 }

@@ -26,13 +26,13 @@ import contextlib
 import datetime
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from hashlib import sha256
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 import fsspec
-from fsspec.asyn import AsyncFileSystem, _run_coros_in_chunks, sync_wrapper
+from fsspec.asyn import AsyncFileSystem, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK, Callback
 from fsspec.core import get_compression
 from fsspec.utils import isfilelike
@@ -256,12 +256,10 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     def open(self, path: str, mode: str = "rb", block_size: int | None = None, compression: str | None = None, **options: Any) -> Any:
         """Opens a file: `r`, `w`, or `x`, which refuses an existing one, as text or with `b`. Files cannot be appended to."""
-        if "r" in mode:
-            return super().open(path, mode, block_size=block_size, compression=compression, **options)
         text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
         file = super().open(path, mode.replace("t", "").replace("b", "") + "b", block_size=block_size, **options)
         compression = get_compression(path, compression)
-        layer = file if compression is None else CompressedFile(compression, file)
+        layer = file if compression is None else CompressedFile(compression, file, mode[0])
         return layer if "b" in mode else TextFile(layer, file, **text)
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True, **options: Any) -> Any:
@@ -284,17 +282,32 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
             raise NotImplementedError(f"mode {mode!r}: expected rb, wb or xb, as storages replace files as a whole")
         if mode == "xb" and await self._exists(path):
             raise FileExistsError(f"{self._url(path)} exists")
-        file = await result_of(self._storages.create, self._url(path), mode == "xb")
-        return StreamedFile(self, path, "wb", file, **options)
+        return StreamedFile(self, path, "wb", await self._create(path, mode == "xb"), **options)
 
     # Changes
 
+    @contextlib.asynccontextmanager
+    async def _changing(self, *paths: str) -> AsyncIterator[None]:
+        """Closes the files at and below the paths before and after a change of them. XRootD servers refuse to write files that are open."""
+        for path in paths:
+            await self._open_files.close(self._read_url(path))
+        try:
+            yield
+        finally:
+            for path in paths:
+                self._open_files.drop(self._read_url(path))
+
+    async def _create(self, path: str, refuse: bool) -> Any:
+        """Returns a new file, which replaces an existing one when it is committed, unless `refuse`."""
+        async with self._changing(path):
+            return await result_of(self._storages.create, self._url(path), refuse)
+
     async def _pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
         data = bytes(value)
-        file = await result_of(self._storages.create, self._url(path), mode == "create")
-        await result_of(file.write, 0, data)
-        await result_of(file.commit, len(data))
-        self._open_files.drop(self._read_url(path))
+        async with self._changing(path):
+            file = await result_of(self._storages.create, self._url(path), mode == "create")
+            await result_of(file.write, 0, data)
+            await result_of(file.commit, len(data))
 
     async def _put_file(self, lpath: str, rpath: str, callback: Callback = DEFAULT_CALLBACK, mode: str = "overwrite", **_: Any) -> None:
         if os.path.isdir(lpath):
@@ -302,8 +315,8 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if mode == "create" and await self._exists(rpath):
             raise FileExistsError(f"{self._url(rpath)} exists")
         callback.set_size(os.path.getsize(lpath))
-        callback.relative_update(await result_of(self._storages.copy, os.path.abspath(lpath), self._url(rpath)))
-        self._open_files.drop(self._read_url(rpath))
+        async with self._changing(rpath):
+            callback.relative_update(await result_of(self._storages.copy, os.path.abspath(lpath), self._url(rpath)))
 
     async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **_: Any) -> None:
         info = await self._info(rpath)
@@ -320,8 +333,8 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
     async def _cp_file(self, path1: str, path2: str, **_: Any) -> None:
         if await self._isdir(path1):
             return await self._makedirs(path2, exist_ok=True)
-        await result_of(self._storages.copy, self._url(path1), self._url(path2))
-        self._open_files.drop(self._read_url(path2))
+        async with self._changing(path2):
+            await result_of(self._storages.copy, self._url(path1), self._url(path2))
 
     async def _mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         path = self._strip_protocol(path)
@@ -335,8 +348,8 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         await result_of(self._storages.make_directory, self._url(path), True)
 
     async def _rm_file(self, path: str) -> None:
-        await result_of(self._storages.remove_file, self._url(path))
-        self._open_files.drop(self._read_url(path))
+        async with self._changing(path):
+            await result_of(self._storages.remove_file, self._url(path))
 
     async def _rmdir(self, path: str) -> None:
         await result_of(self._storages.remove_directory, self._url(path))
@@ -346,39 +359,21 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if maxdepth is not None:
             raise NotImplementedError("maxdepth: directories are removed as a whole")
         for one in await self._expand_path(path):
-            if await self._type(one) != "directory" or await self._is_link(one):
+            if await self._type(one) != "directory":
                 await self._rm_file(one)
             elif recursive:
-                await self._remove_tree(one, batch_size or self.batch_size)
+                async with self._changing(one):
+                    await result_of(self._storages.remove_tree, self._url(one))
             else:
                 raise IsADirectoryError(f"{self._url(one)} is a directory")
-
-    async def _is_link(self, path: str) -> bool:
-        """Returns whether a path is a link, which only listings tell."""
-        entries = [] if path == self.root_marker else await self._ls(self._parent(path))
-        return any(entry["name"] == path and entry["islink"] for entry in entries)
-
-    async def _remove_tree(self, path: str, batch_size: int | None) -> None:
-        directories: list[str] = []
-        files: list[str] = []
-        for entry in await self._ls(path):
-            is_directory = entry["type"] == "directory" and not entry["islink"]
-            (directories if is_directory else files).append(entry["name"])
-        await _run_coros_in_chunks([self._rm_file(one) for one in files], batch_size=batch_size, nofiles=True, return_exceptions=False)
-        for one in directories:
-            await self._remove_tree(one, batch_size)
-        # A directory of a bucket goes with its last object.
-        with contextlib.suppress(FileNotFoundError):
-            await self._rmdir(path)
 
     async def _mv(self, path1: str, path2: str, **_: Any) -> None:
         """Renames a file or a directory; into `path2` if that is a directory, otherwise in place of an existing file."""
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         if await self._isdir(path2):
             path2 = f"{path2.rstrip('/')}/{path1.rpartition('/')[2]}"
-        await result_of(self._storages.rename, self._url(path1), self._url(path2), True)
-        for path in (path1, path2):
-            self._open_files.drop(self._read_url(path))
+        async with self._changing(path1, path2):
+            await result_of(self._storages.rename, self._url(path1), self._url(path2), True)
 
     async def _chmod(self, path: str, mode: int) -> None:
         """Changes the permission bits."""

@@ -71,6 +71,7 @@ class OpenFile:
     def __init__(self, file: Any, properties: dict[str, Any], preloaded: dict[int, bytes]) -> None:
         """`preloaded` has the parts in memory by offset."""
         self._file, self._preloaded = file, preloaded
+        self.uses = 0
         self.size: int = properties["size"]
         self.version = (self.size, properties.get("mtime_ns"))
 
@@ -84,6 +85,10 @@ class OpenFile:
         # A part that could not be read is read again on demand, and its error raised then.
         preloaded = {offset: part for (offset, _), part in zip(ranges, parts, strict=True) if isinstance(part, bytes)}
         return cls(file, properties, preloaded)
+
+    async def close(self) -> None:
+        """Closes the file at the storage. A read opens it again."""
+        await result_of(self._file.close)
 
     async def read(self, offset: int, length: int) -> bytes:
         """Returns the bytes of a range; less at the end of the file."""
@@ -118,6 +123,11 @@ def _head_and_tail(size: int) -> list[tuple[int, int]]:
     return [(0, size)] if size <= HEAD_BYTES + tail else [(0, HEAD_BYTES), (size - tail, tail)]
 
 
+def _is_at(one: str, url: str) -> bool:
+    """Returns whether a URL is `url`, or below it."""
+    return one == url or one.startswith(f"{url.rstrip('/')}/")
+
+
 class OpenFiles:
     """Files that were read in parts, and stay open for the next read. Any thread and event loop may use them."""
 
@@ -136,21 +146,35 @@ class OpenFiles:
         file, drops = self._find(url)
         if file is None:
             file = await OpenFile.open(self._storages, url)
-            self._compare(url, file)
+            try:
+                self._compare(url, file)
+            except OSError:
+                await file.close()
+                raise
+        file.uses += 1
         try:
             result = await operate(file)
         except OSError:
             self.drop(url)
             raise
+        finally:
+            file.uses -= 1
         self._keep(url, file, drops)
         return result
+
+    async def close(self, url: str) -> None:
+        """Like `drop`, and returns when the storage has closed the files, but for those with running operations."""
+        with self._lock:
+            idle = [file for one, (file, _) in self._files.items() if _is_at(one, url) and file.uses == 0]
+        self.drop(url)
+        await asyncio.gather(*(file.close() for file in idle))
 
     def drop(self, url: str | None) -> None:
         """Closes the files at and below `url`, and forgets their versions; without `url` all of them. Running operations go on."""
         with self._lock:
             self._drops += 1
             for known in (self._files, self._versions):
-                dropped = [one for one in known if url is None or one == url or one.startswith(f"{url.rstrip('/')}/")]
+                dropped = [one for one in known if url is None or _is_at(one, url)]
                 for one in dropped:
                     del known[one]
 

@@ -75,6 +75,15 @@ class ReadableFile(AbstractBufferedFile):  # type: ignore[misc]
         data: bytes = sync(self.fs.loop, result_of, self._file.read, start, end - start)
         return data
 
+    def close(self) -> None:
+        """Closes the file at the storage too."""
+        if not self.closed:
+            super().close()
+            sync(self.fs.loop, result_of, self._file.close)
+
+    def __del__(self) -> None:
+        """A file that was not closed is closed with its handle: the loop may be that of this thread."""
+
 
 class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
     """A file that is written from start to end, and complete when it is closed. It is discarded if a block of `with` ends with an
@@ -85,7 +94,7 @@ class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
     def __init__(self, fs: StorageFileSystem, path: str, mode: str, **options: Any) -> None:
         if mode == "xb" and sync(fs.loop, fs._exists, path):
             raise FileExistsError(f"{fs._url(path)} exists")
-        self._file = sync(fs.loop, result_of, fs._storages.create, fs._url(path), mode == "xb")
+        self._file = sync(fs.loop, fs._create, path, mode == "xb")
         self._written = 0
         self._is_discarded = False
         super().__init__(fs, path, mode, **options)
@@ -163,6 +172,8 @@ class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
     async def close(self) -> None:
         """Completes a file that was written, or discards it if that fails."""
         try:
+            if self.mode == "rb" and not self.closed:
+                await result_of(self._file.close)
             await super().close()
         except BaseException:
             await self.discard()
@@ -182,9 +193,9 @@ class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
 
 
 class TextFile(io.TextIOWrapper):
-    """Text that is written to a file, perhaps through a compressor. It ends like the file."""
+    """Text of a file, perhaps through a compressor. It ends like the file."""
 
-    def __init__(self, layer: Any, file: WritableFile, **options: Any) -> None:
+    def __init__(self, layer: Any, file: Any, **options: Any) -> None:
         super().__init__(layer, **options)
         self._inner = file
 
@@ -205,10 +216,14 @@ class TextFile(io.TextIOWrapper):
 
 
 class CompressedFile:
-    """Bytes that are compressed into a file. It ends like the file."""
+    """Bytes that are compressed into a file, or decompressed from it. It ends like the file."""
 
-    def __init__(self, compression: str, file: WritableFile) -> None:
-        self._layer, self._inner = compr[compression](file, mode="w"), file
+    def __init__(self, compression: str, file: Any, mode: str) -> None:
+        """`mode` is `r` or `w`."""
+        self._layer, self._inner = compr[compression](file, mode=mode), file
+
+    def __iter__(self) -> Any:
+        return iter(self._layer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)
