@@ -87,7 +87,10 @@ impl OpenFile {
     /// # Errors
     /// `Changed`; errors of the origin.
     pub(crate) async fn check_long_response(&self) -> Result<()> {
-        self.handle.read(self.size.saturating_sub(1), 1).await.map(drop)
+        match self.is_weak {
+            true => self.check().await,
+            false => self.handle.read(self.size.saturating_sub(1), 1).await.map(drop),
+        }
     }
 
     /// Checks that everything read so far was of the opened version. Costs a round trip, unless the store

@@ -367,8 +367,8 @@ impl WriteFile {
     }
 }
 
-/// Adds a place to the error of an operation.
-/// Checks that what was read is of the opened version, which costs a round trip, unless each response has told it.
+/// Checks that what was read is of the opened version, where responses do not tell it: over HTTP without strong tags, which
+/// costs a round trip. Over xroot the client compares the version once a second.
 async fn confirm(handle: &dyn ReadHandle, place: &StoreLocation) -> Result<()> {
     let metadata = handle.metadata().await?;
     let is_weak = metadata.version.as_ref().is_none_or(VersionTag::is_weak);
@@ -379,6 +379,7 @@ async fn confirm(handle: &dyn ReadHandle, place: &StoreLocation) -> Result<()> {
     Ok(())
 }
 
+/// Adds a place to the error of an operation.
 async fn located<T>(place: StoreLocation, operation: impl Future<Output = Result<T>> + Send) -> Result<T> {
     operation.await.map_err(|error| place.locate(error))
 }

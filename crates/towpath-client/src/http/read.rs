@@ -242,6 +242,10 @@ impl RemoteFile {
             && !self.has_unversioned_responses()
         {
             Box::pin(self.fetch(last, 1, Vec::new())).await?;
+            // This response was the first one that could tell.
+            if self.has_unversioned_responses() {
+                self.look().await?;
+            }
             return Ok(buffer);
         }
         let end = offset.saturating_add(length as u64);

@@ -269,9 +269,9 @@ impl RetryState {
 pub(super) fn refusal(root: &str, reply: &ErrorReply) -> Error {
     let said = readable(&reply.message);
     let fault = match reply.fault() {
-        // 5.5.3 responds with 3005 to all that has no code of its own, and the message of the system.
-        Fault::Io if said.contains("not a directory") => Fault::NotDirectory,
-        Fault::Io if said.contains("not empty") => Fault::NotEmpty,
+        // 5.5.3 responds with 3005 to all that has no code of its own, and the message of the system behind a path.
+        Fault::Io if said.ends_with("; not a directory") => Fault::NotDirectory,
+        Fault::Io if said.ends_with("not empty") => Fault::NotEmpty,
         fault => fault,
     };
     let words = if said.is_empty() { fault.phrase() } else { &said };
