@@ -94,7 +94,6 @@ def xrootd_server():
     sys.path.append(str(INTEROP))
     from servers import start_xrootd
 
-    before = os.umask(0)
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         server = start_xrootd(Path(directory) / "xrootd")
@@ -102,7 +101,6 @@ def xrootd_server():
             yield server
         finally:
             server.stop()
-            os.umask(before)
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,9 @@ def base(served):
 @pytest.fixture
 def area(served, tmp_path):
     """URL and local path of a directory of this test."""
-    directory, base = served.directory, served.base
     name = tmp_path.name
-    (directory / name).mkdir(exist_ok=True)
-    return f"{base}/{name}", directory / name
+    # Files that the test writes itself are of another user than the server's.
+    before = os.umask(0 if served.is_xrootd else 0o022)
+    (served.directory / name).mkdir(exist_ok=True)
+    yield f"{served.base}/{name}", served.directory / name
+    os.umask(before)

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import subprocess
+import sys
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -252,6 +253,48 @@ def test_links_are_removed_and_not_followed(area, served):
         # Not each protocol removes a link to a directory by its name.
         fs.rm(f"{path}/root_link", recursive=True)
     assert not (local / "tree").exists() and (local / "kept/file").read_bytes() == b"x"
+
+
+def test_a_link_to_a_directory_is_a_file_for_rm(area):
+    url, local = area
+    (local / "kept").mkdir()
+    (local / "link").symlink_to("kept")
+    fs, path = fsspec.core.url_to_fs(url)
+    listed = {entry["name"]: entry["islink"] for entry in fs.ls(path)}
+    if not listed[f"{path}/link"]:
+        pytest.skip("this storage does not tell links")
+    fs.rm(f"{path}/link")
+    assert os.listdir(local) == ["kept"]
+
+
+def test_open_files_are_closed_when_they_are_written(area):
+    url, local = area
+    (local / "f").write_bytes(b"0123456789")
+    (local / "sibling").write_bytes(b"old")
+    fs, path = fsspec.core.url_to_fs(url)
+    assert fs.cat_file(f"{path}/sibling", 0, 1) == b"o"
+    for number in range(20):
+        with fs.open(f"{path}/f") as file:
+            file.read(3)
+        assert len(fs.cat_file(f"{path}/f", 1, 4)) == 3 and fs.cat_file(f"{path}/f")
+        with fs.open(f"{path}/f", "wb") as file:
+            file.write(b"%06d" % number)
+        assert fs.cat_file(f"{path}/f", 0, 10) == b"%06d" % number
+    assert f"{fs._read_url(f'{path}/sibling')}" in fs._open_files._files, "other files of the directory stay open"
+
+
+def test_a_process_ends_with_files_that_are_open(area):
+    url, local = area
+    (local / "f").write_text("one\ntwo\n")
+    program = f"""
+import fsspec, io, towpath.fs
+towpath.fs.register()
+text = fsspec.open({url + "/f"!r}, "rt").open()
+buffered = io.BufferedReader(fsspec.open({url + "/f"!r}).open())
+print(text.readline(), buffered.readline())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done
 
 
 def test_open_files_are_pickled(area):

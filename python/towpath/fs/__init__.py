@@ -206,7 +206,10 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if start is None and end is None:
             # As a whole it is read as it is now, whatever was read before.
             file = await result_of(self._storages.open, url)
-            data: bytes = await result_of(file.read, 0, (await result_of(file.stat))["size"])
+            try:
+                data: bytes = await result_of(file.read, 0, (await result_of(file.stat))["size"])
+            finally:
+                self._open_files.begin_close(url, file)
             return data
         return await self._open_files.use(url, read)
 
@@ -256,10 +259,12 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     def open(self, path: str, mode: str = "rb", block_size: int | None = None, compression: str | None = None, **options: Any) -> Any:
         """Opens a file: `r`, `w`, or `x`, which refuses an existing one, as text or with `b`. Files cannot be appended to."""
+        if "r" in mode:
+            return super().open(path, mode, block_size=block_size, compression=compression, **options)
+        compression = get_compression(path, compression)
         text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
         file = super().open(path, mode.replace("t", "").replace("b", "") + "b", block_size=block_size, **options)
-        compression = get_compression(path, compression)
-        layer = file if compression is None else CompressedFile(compression, file, mode[0])
+        layer = file if compression is None else CompressedFile(compression, file)
         return layer if "b" in mode else TextFile(layer, file, **text)
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True, **options: Any) -> Any:
@@ -288,7 +293,8 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     @contextlib.asynccontextmanager
     async def _changing(self, *paths: str) -> AsyncIterator[None]:
-        """Closes the files at and below the paths before and after a change of them. XRootD servers refuse to write files that are open."""
+        """Closes the files at and below the paths before a change of them, and forgets those that were opened meanwhile. XRootD servers
+        refuse to write files that are open."""
         for path in paths:
             await self._open_files.close(self._read_url(path))
         try:
@@ -359,13 +365,18 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if maxdepth is not None:
             raise NotImplementedError("maxdepth: directories are removed as a whole")
         for one in await self._expand_path(path):
-            if await self._type(one) != "directory":
+            if await self._type(one) != "directory" or (not recursive and await self._is_link(one)):
                 await self._rm_file(one)
             elif recursive:
                 async with self._changing(one):
                     await result_of(self._storages.remove_tree, self._url(one))
             else:
                 raise IsADirectoryError(f"{self._url(one)} is a directory")
+
+    async def _is_link(self, path: str) -> bool:
+        """Returns whether a path is a link, which only listings tell."""
+        entries = [] if path == self.root_marker else await self._ls(self._parent(path))
+        return any(entry["name"] == path and entry["islink"] for entry in entries)
 
     async def _mv(self, path1: str, path2: str, **_: Any) -> None:
         """Renames a file or a directory; into `path2` if that is a directory, otherwise in place of an existing file."""
@@ -388,8 +399,9 @@ class StorageFileSystem(AsyncFileSystem):  # type: ignore[misc]
     modified = sync_wrapper(_modified)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Closes the files that were read at and below `path`, or all of them, and forgets their versions. Listings are not kept."""
-        self._open_files.drop(None if path is None else self._read_url(path))
+        """Closes the file at `path`, or all of them, and forgets its version. Files below it stay: listings are not kept, and fsspec calls
+        this for the directory of a file that was written."""
+        self._open_files.drop(None if path is None else self._read_url(path), is_tree=False)
 
 
 class RootFileSystem(StorageFileSystem):

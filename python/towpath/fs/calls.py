@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import errno
 import functools
 import re
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -70,8 +71,9 @@ class OpenFile:
 
     def __init__(self, file: Any, properties: dict[str, Any], preloaded: dict[int, bytes]) -> None:
         """`preloaded` has the parts in memory by offset."""
-        self._file, self._preloaded = file, preloaded
+        self.native, self._preloaded = file, preloaded
         self.uses = 0
+        """Number of operations that run, under the lock of `OpenFiles`."""
         self.size: int = properties["size"]
         self.version = (self.size, properties.get("mtime_ns"))
 
@@ -86,14 +88,10 @@ class OpenFile:
         preloaded = {offset: part for (offset, _), part in zip(ranges, parts, strict=True) if isinstance(part, bytes)}
         return cls(file, properties, preloaded)
 
-    async def close(self) -> None:
-        """Closes the file at the storage. A read opens it again."""
-        await result_of(self._file.close)
-
     async def read(self, offset: int, length: int) -> bytes:
         """Returns the bytes of a range; less at the end of the file."""
         known = self._known(offset, length)
-        data: bytes = await result_of(self._file.read, offset, length) if known is None else known
+        data: bytes = await result_of(self.native.read, offset, length) if known is None else known
         return data
 
     async def read_ranges(self, ranges: list[tuple[int, int]]) -> list[Any]:
@@ -102,7 +100,7 @@ class OpenFile:
         results: list[Any] = [self._known(*one) for one in ranges]
         missing = [at for at, known in enumerate(results) if known is None]
         if missing:
-            for at, found in zip(missing, await result_of(self._file.read_ranges, [ranges[at] for at in missing]), strict=True):
+            for at, found in zip(missing, await result_of(self.native.read_ranges, [ranges[at] for at in missing]), strict=True):
                 results[at] = found
         return results
 
@@ -137,6 +135,8 @@ class OpenFiles:
         self._files: OrderedDict[str, tuple[OpenFile, float]] = OrderedDict()
         self._versions: OrderedDict[str, tuple[int, int | None]] = OrderedDict()
         self._drops = 0
+        self._closing: deque[tuple[str, concurrent.futures.Future[None]]] = deque()
+        """Files that are being closed at the storage. A deque, as finalizers of files append to it without the lock."""
 
     async def use(self, url: str, operate: Callable[[OpenFile], Awaitable[T]]) -> T:
         """Returns what `operate` returns for the file at `url`. After an error, the next use opens the file again.
@@ -149,42 +149,64 @@ class OpenFiles:
             try:
                 self._compare(url, file)
             except OSError:
-                await file.close()
+                self.begin_close(url, file.native)
                 raise
-        file.uses += 1
+            with self._lock:
+                file.uses += 1
         try:
             result = await operate(file)
         except OSError:
             self.drop(url)
             raise
         finally:
-            file.uses -= 1
+            with self._lock:
+                file.uses -= 1
         self._keep(url, file, drops)
         return result
 
-    async def close(self, url: str) -> None:
-        """Like `drop`, and returns when the storage has closed the files, but for those with running operations."""
-        with self._lock:
-            idle = [file for one, (file, _) in self._files.items() if _is_at(one, url) and file.uses == 0]
-        self.drop(url)
-        await asyncio.gather(*(file.close() for file in idle))
+    def begin_close(self, url: str, native: Any) -> None:
+        """Closes a file at the storage, without waiting. Finalizers call it too, also while the interpreter ends."""
+        with contextlib.suppress(IndexError):
+            while self._closing[0][1].done():
+                self._closing.popleft()
+        closed: concurrent.futures.Future[None] = concurrent.futures.Future()
+        # No waiting task can cancel it then.
+        closed.set_running_or_notify_cancel()
+        # In a fork, the file is that of the parent.
+        with contextlib.suppress(Exception):
+            native.close(lambda *_: closed.set_result(None))
+            self._closing.append((url, closed))
 
-    def drop(self, url: str | None) -> None:
-        """Closes the files at and below `url`, and forgets their versions; without `url` all of them. Running operations go on."""
+    async def close(self, url: str) -> None:
+        """Forgets the files at and below `url`, and returns when the storage has closed them, but for those with running operations."""
+        with self._lock:
+            idle = [(one, file) for one, (file, _) in self._files.items() if _is_at(one, url) and file.uses == 0]
+        self.drop(url)
+        for one, file in idle:
+            self.begin_close(one, file.native)
+        closing = [asyncio.wrap_future(closed) for one, closed in list(self._closing) if _is_at(one, url)]
+        await asyncio.gather(*closing)
+
+    def drop(self, url: str | None, is_tree: bool = True) -> None:
+        """Forgets the file at `url`, with `is_tree` also those below it, and their versions; without `url` all of them. They are closed
+        some time later. Running operations go on."""
         with self._lock:
             self._drops += 1
             for known in (self._files, self._versions):
-                dropped = [one for one in known if url is None or _is_at(one, url)]
+                dropped = [one for one in known if url is None or one == url or (is_tree and _is_at(one, url))]
                 for one in dropped:
                     del known[one]
 
     def _find(self, url: str) -> tuple[OpenFile | None, int]:
-        """Returns an open file, and the number of drops so far. Closes idle files."""
+        """Returns an open file, whose use begins, and the number of drops so far. Closes idle files."""
         with self._lock:
             now = time.monotonic()
             while self._files and now - next(iter(self._files.values()))[1] >= IDLE_S:
                 self._files.popitem(last=False)
-            return self._files.get(url, (None, 0.0))[0], self._drops
+            file = self._files.get(url, (None, 0.0))[0]
+            if file is not None:
+                file.uses += 1
+            return file, self._drops
 
     def _compare(self, url: str, file: OpenFile) -> None:
         with self._lock:

@@ -76,13 +76,10 @@ class ReadableFile(AbstractBufferedFile):  # type: ignore[misc]
         return data
 
     def close(self) -> None:
-        """Closes the file at the storage too."""
+        """Closes the file, also at the storage some time later; a write of this file system waits for that."""
         if not self.closed:
             super().close()
-            sync(self.fs.loop, result_of, self._file.close)
-
-    def __del__(self) -> None:
-        """A file that was not closed is closed with its handle: the loop may be that of this thread."""
+            self.fs._open_files.begin_close(self.fs._read_url(self.path), self._file)
 
 
 class WritableFile(AbstractBufferedFile):  # type: ignore[misc]
@@ -172,8 +169,7 @@ class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
     async def close(self) -> None:
         """Completes a file that was written, or discards it if that fails."""
         try:
-            if self.mode == "rb" and not self.closed:
-                await result_of(self._file.close)
+            self._begin_close()
             await super().close()
         except BaseException:
             await self.discard()
@@ -181,9 +177,14 @@ class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
 
     async def discard(self) -> None:
         """Closes the file. One that was written does not appear."""
+        self._begin_close()
         self.closed = True
         if self.mode != "rb":
             await result_of(self._file.abort)
+
+    def _begin_close(self) -> None:
+        if self.mode == "rb" and not self.closed:
+            self.fs._open_files.begin_close(self.fs._read_url(self.path), self._file)
 
     async def __aexit__(self, kind: Any, *_: Any) -> None:
         await (self.close() if kind is None else self.discard())
@@ -193,9 +194,9 @@ class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
 
 
 class TextFile(io.TextIOWrapper):
-    """Text of a file, perhaps through a compressor. It ends like the file."""
+    """Text that is written to a file, perhaps through a compressor. It ends like the file."""
 
-    def __init__(self, layer: Any, file: Any, **options: Any) -> None:
+    def __init__(self, layer: Any, file: WritableFile, **options: Any) -> None:
         super().__init__(layer, **options)
         self._inner = file
 
@@ -216,14 +217,10 @@ class TextFile(io.TextIOWrapper):
 
 
 class CompressedFile:
-    """Bytes that are compressed into a file, or decompressed from it. It ends like the file."""
+    """Bytes that are compressed into a file. It ends like the file."""
 
-    def __init__(self, compression: str, file: Any, mode: str) -> None:
-        """`mode` is `r` or `w`."""
-        self._layer, self._inner = compr[compression](file, mode=mode), file
-
-    def __iter__(self) -> Any:
-        return iter(self._layer)
+    def __init__(self, compression: str, file: WritableFile) -> None:
+        self._layer, self._inner = compr[compression](file, mode="w"), file
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)
