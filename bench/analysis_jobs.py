@@ -137,19 +137,15 @@ def column_rows(queries: Queries, rtt_ms: float) -> list[Contender]:
     rows += [queries.through(reader, kind) for reader in ("root", "root-off") for kind in COLUMNS.values()]
     rows += [queries.through("root", kind) for kind in XCACHES]
     rows += [queries.through("root-off", XCACHES[1])] if rtt_ms <= 10 else []
-    return [*rows, queries.through("uproot", COLUMNS["xrootd5"]), *dask_rows(queries)]
-
-
-def dask_rows(queries: Queries) -> list[Contender]:
-    return [queries.direct(reader, "xrootd5") for reader in ("dask", "towpath-dask")]
+    return [*rows, queries.through("uproot", COLUMNS["xrootd5"]), *(queries.direct(reader, "xrootd5") for reader in ("dask", "towpath-dask"))]
 
 
 def modern_rows(readers: tuple[str, ...]) -> Rows:
     """Returns the rows of each reader: directly, through our cache, and through XCache; and those of `towpath.fs`."""
 
     def rows(queries: Queries, _: float) -> list[Contender]:
-        made = [queries.direct(reader, "xrootd5") for reader in (*readers, "towpath")]
-        return made + [queries.through(reader, kind) for reader in readers for kind in (COLUMNS["xrootd5"], XCACHES[1])]
+        direct = [queries.direct(reader, "xrootd5") for reader in (*readers, "towpath")]
+        return direct + [queries.through(reader, kind) for reader in readers for kind in (COLUMNS["xrootd5"], XCACHES[1])]
 
     return rows
 
@@ -258,7 +254,9 @@ def scaling(settings: Settings) -> dict:
 
 
 JOBS = {"columns": Job(columns, 40), "sites": Job(sites, 60), "faults": Job(faults, 30), "scaling": Job(scaling, 20), "small": Job(small, 10)}
-for layout, readers in {"ttree": ("root", "uproot"), "rntuple": ("frame", "uproot")}.items():
-    JOBS[f"modern-{layout}"] = Job(lambda settings, layout=layout, readers=readers: modern(settings, layout, readers), 20)
+JOBS |= {
+    f"modern-{layout}": Job(lambda settings, layout=layout, readers=readers: modern(settings, layout, readers), 20)
+    for layout, readers in {"ttree": ("root", "uproot"), "rntuple": ("frame", "uproot")}.items()
+}
 if "NANOAOD_BRANCH_SIZES" in os.environ:
     JOBS |= {f"nanoaod-{layout}": Job(lambda settings, layout=layout: nanoaod_columns(settings, layout), 30) for layout in ("ttree", "rntuple")}

@@ -36,7 +36,7 @@ const FIRST_FILES: usize = 2;
 /// Maximum of that number.
 const MOST_FILES: usize = 8;
 /// How long a file is not opened ahead after a reader has opened it, and so fetched its ends, or after that failed.
-const JUST_OPENED: Duration = Duration::from_secs(5);
+const SKIPPED: Duration = Duration::from_secs(5);
 /// Maximum number of opens that are remembered.
 const MAX_OPENS: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
@@ -69,7 +69,7 @@ pub(crate) struct OpenedAhead {
 #[derive(Debug)]
 struct Readers {
     /// Files that are not opened ahead, each until an instant.
-    opened: CLruCache<PathKey, Instant>,
+    skipped: CLruCache<PathKey, Instant>,
     /// The files behind those that readers opened, each with how many are opened ahead if a reader opens it before an
     /// instant.
     expected: CLruCache<PathKey, (usize, Instant)>,
@@ -77,13 +77,13 @@ struct Readers {
 
 impl Default for Readers {
     fn default() -> Self {
-        Self { opened: CLruCache::new(MAX_OPENS), expected: CLruCache::new(MAX_OPENS) }
+        Self { skipped: CLruCache::new(MAX_OPENS), expected: CLruCache::new(MAX_OPENS) }
     }
 }
 
 impl Readers {
-    /// Records an open. Returns how many files behind it are to be opened, of which `next` is the first. `is_late` is
-    /// whether the file is still being opened ahead.
+    /// Records an open. Returns the number of following files to open, beginning with `next`. `is_late` means that the file
+    /// is still being opened ahead.
     fn open(&mut self, key: PathKey, next: PathKey, is_late: bool) -> usize {
         let now = Instant::now();
         let expected = self.expected.get(&key).filter(|(_, until)| *until > now).map(|(files, _)| *files);
@@ -95,11 +95,11 @@ impl Readers {
 
     /// Lets no file with this key be opened ahead for a time.
     fn skip(&mut self, key: PathKey) {
-        self.opened.put(key, Instant::now() + JUST_OPENED);
+        self.skipped.put(key, Instant::now() + SKIPPED);
     }
 
-    fn has_just_opened(&self, key: &PathKey) -> bool {
-        self.opened.peek(key).is_some_and(|until| *until > Instant::now())
+    fn skips(&self, key: &PathKey) -> bool {
+        self.skipped.peek(key).is_some_and(|until| *until > Instant::now())
     }
 }
 
@@ -115,7 +115,7 @@ impl OpenedAhead {
     /// Returns a slot for a file that is to be opened; `None` if it has one, a reader has just opened it, or there are too
     /// many.
     fn begin(&self, key: PathKey, permits: &Arc<Semaphore>) -> Option<Arc<Slot>> {
-        if self.readers().has_just_opened(&key) {
+        if self.readers().skips(&key) {
             return None;
         }
         let mut slots = self.slots();
@@ -151,16 +151,19 @@ impl CacheStore {
     /// Returns the file of a target for a reader, if it was opened ahead, and opens files behind it if the reader goes
     /// through the dataset.
     pub(crate) fn take_ahead(&self, caller: &Caller, target: &Target) -> Option<AheadFile> {
+        // Most caches open nothing ahead.
+        self.cache.columns()?;
         let key = target_key(target);
         let slot = self.ahead.take(&key);
-        let Some(following) = self.following(target) else { return slot?.file.get().cloned() };
-        let is_late = slot.as_ref().is_some_and(|slot| slot.file.get().is_none());
+        let file = slot.as_ref().and_then(|slot| slot.file.get().cloned());
+        let Some(following) = self.following(target) else { return file };
+        let is_late = slot.is_some() && file.is_none();
         let files = self.ahead.readers().open(key, target_key(&following), is_late);
         let targets = std::iter::successors(Some(following), |target| self.following(target));
         // Over HTTP it is not known whether a file is on tape.
         let files = if self.origins.primary().store.capabilities().confirms { files } else { files.min(1) };
         targets.take(files).for_each(|target| self.begin_ahead(caller, target));
-        slot?.file.get().cloned()
+        file
     }
 
     /// Opens the file that probably follows `target` in its dataset, in the background.
@@ -260,7 +263,7 @@ mod tests {
         let (table, permits) = table();
         table.readers().open(KEY, [2; 16], false);
         assert!(table.begin(KEY, &permits).is_none());
-        tokio::time::advance(JUST_OPENED).await;
+        tokio::time::advance(SKIPPED).await;
         assert!(table.begin(KEY, &permits).is_some());
     }
 

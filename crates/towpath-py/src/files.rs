@@ -367,8 +367,8 @@ impl WriteFile {
     }
 }
 
-/// Checks that what was read is of the opened version, where responses do not tell it: over HTTP without strong tags, which
-/// costs a round trip. Over xroot the client compares the version once a second.
+/// Compares the version after a read, if the responses have no strong tag (HTTP). Costs a round trip. Over xroot the client
+/// compares it once a second.
 async fn confirm(handle: &dyn ReadHandle, place: &StoreLocation) -> Result<()> {
     let metadata = handle.metadata().await?;
     let is_weak = metadata.version.as_ref().is_none_or(VersionTag::is_weak);

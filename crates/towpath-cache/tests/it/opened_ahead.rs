@@ -139,7 +139,7 @@ async fn an_open_of_an_unknown_dataset_opens_nothing_more() {
 
 #[tokio::test]
 async fn a_reader_that_opens_one_file_after_the_other_gets_more() {
-    // Two from a storage that tells what is on tape.
+    // Two files, if the storage reports which ones are on tape.
     for (faults, fetched) in [(shared(), [1, 4, 5, 6]), (ReadFaults::default(), [1, 3, 4, 5])] {
         let site = Site::new(faults);
         for number in 1..=6 {

@@ -242,7 +242,7 @@ impl RemoteFile {
             && !self.has_unversioned_responses()
         {
             Box::pin(self.fetch(last, 1, Vec::new())).await?;
-            // This response was the first one that could tell.
+            // It may have been the first response to a GET.
             if self.has_unversioned_responses() {
                 self.look().await?;
             }
